@@ -1,0 +1,2 @@
+//! The binary `backstop`.
+fn main() {}

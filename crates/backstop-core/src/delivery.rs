@@ -1,0 +1,100 @@
+//! From a handler's answer to what is written down: the one place that decides what becomes of an event.
+
+use std::time::Duration;
+
+use crate::retry::{Decision, Jitter, Retry};
+use crate::{Failure, Outcome};
+
+/// What is written about an event after it was handed to its handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settlement {
+    /// Handled.
+    Done,
+    /// Put off by the handler; no attempt is counted.
+    Deferred {
+        /// How long, from now on.
+        after: Duration,
+    },
+    /// Failed; another try follows, and this one is counted.
+    Retry {
+        /// How long to wait, from now on.
+        after: Duration,
+        /// Why, for the operator.
+        error: String,
+    },
+    /// Buried: given up, visibly.
+    Dead {
+        /// Why, for the operator.
+        error: String,
+    },
+}
+
+/// Decides about an event whose handler has answered, where `attempts` tries had failed before this one.
+///
+/// ```
+/// use std::time::Duration;
+/// use backstop_core::{Failure, Outcome, delivery::{Settlement, decide}, retry::{Jitter, Retry}};
+///
+/// let retry = Retry::default(); // ten tries
+/// assert_eq!(decide(&retry, 0, Ok(Outcome::Done), Jitter::NONE), Settlement::Done);
+///
+/// let failed = || Err(Failure::transient("timeout", "no answer"));
+/// assert!(matches!(decide(&retry, 8, failed(), Jitter::NONE), Settlement::Retry { .. }));
+/// assert!(matches!(decide(&retry, 9, failed(), Jitter::NONE), Settlement::Dead { .. }));
+/// ```
+pub fn decide(retry: &Retry, attempts: u32, answer: Result<Outcome, Failure>, jitter: Jitter) -> Settlement {
+    match answer {
+        Ok(Outcome::Done) => Settlement::Done,
+        Ok(Outcome::RetryAfter(after)) => Settlement::Deferred { after },
+        Ok(Outcome::Dead(reason)) => {
+            // A fixed text, because nothing would wipe the error of an earlier try.
+            Settlement::Dead { error: reason.unwrap_or_else(|| "the handler gave the event up".to_owned()) }
+        }
+        Err(failure) => {
+            let error = failure.to_string();
+            match retry.decide(attempts.saturating_add(1), &failure, jitter) {
+                Decision::Retry { after } => Settlement::Retry { after, error },
+                Decision::Bury => Settlement::Dead { error },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_has_its_settlement() {
+        let retry = Retry { max_attempts: 3, ..Retry::default() };
+        let settled = |attempts, answer| decide(&retry, attempts, answer, Jitter::NONE);
+        let minute = Duration::from_secs(60);
+
+        assert_eq!(settled(0, Ok(Outcome::Done)), Settlement::Done);
+        assert_eq!(settled(99, Ok(Outcome::RetryAfter(minute))), Settlement::Deferred { after: minute });
+        assert_eq!(
+            settled(0, Ok(Outcome::dead_because("refused"))),
+            Settlement::Dead { error: "refused".into() }
+        );
+        assert_eq!(
+            settled(0, Ok(Outcome::dead())),
+            Settlement::Dead { error: "the handler gave the event up".into() }
+        );
+        assert_eq!(
+            settled(1, Err(Failure::transient("timeout", "slow"))),
+            Settlement::Retry { after: Duration::from_millis(400), error: "timeout: slow".into() }
+        );
+        assert_eq!(
+            settled(1, Err(Failure::retry_after(minute))),
+            Settlement::Retry { after: minute, error: "retry-after".into() }
+        );
+        assert_eq!(
+            settled(2, Err(Failure::retry_after(minute))),
+            Settlement::Dead { error: "retry-after".into() }
+        );
+        assert_eq!(
+            settled(0, Err(Failure::permanent("schema", "no total"))),
+            Settlement::Dead { error: "schema: no total".into() }
+        );
+    }
+}
