@@ -46,10 +46,10 @@ impl Model {
             let count = f64::from(u32::try_from(count).unwrap());
             count * 100.0 / f64::from(u32::try_from(seen.len()).unwrap()) >= percent
         };
-        let over = share(seen.iter().filter(|(failed, ..)| *failed).count())
-            >= self.config.failure_rate_threshold
-            || share(seen.iter().filter(|(_, slow, _)| *slow).count())
-                >= self.config.slow_call_rate_threshold;
+        let failed = seen.iter().filter(|(failed, ..)| *failed).count();
+        let slow = seen.iter().filter(|(_, slow, _)| *slow).count();
+        let over = over_share(failed, self.config.failure_rate_threshold)
+            || over_share(slow, self.config.slow_call_rate_threshold);
         let failures = self.history.iter().filter(|(failed, ..)| *failed).count();
         let in_a_row = if self.state == State::HalfOpen { failures } else { row };
         let row_full = self.config.consecutive_failures.is_some_and(|most| in_a_row >= most as usize);
