@@ -70,6 +70,21 @@ struct Envelope {
     available_at: Option<Timestamp>,
 }
 
+/// The parts of an event as a store kept them, for [`Event::restore`].
+#[derive(Clone)]
+#[expect(missing_docs, reason = "each is the event's field of that name")]
+pub struct Stored {
+    pub id: String,
+    pub event_type: String,
+    pub occurred_at: Timestamp,
+    pub aggregate_type: Option<String>,
+    pub aggregate_id: Option<String>,
+    pub tenant_id: Option<String>,
+    pub headers: BTreeMap<String, String>,
+    pub payload_json: String,
+    pub available_at: Option<Timestamp>,
+}
+
 impl Event {
     /// Starts an event of the given type: a string, or a value of an enum that is an [`EventType`].
     pub fn of(event_type: impl EventType) -> EventBuilder {
@@ -82,6 +97,22 @@ impl Event {
         payload_json: impl Into<String>,
     ) -> Result<Self, InvalidEvent> {
         Self::of(event_type).payload_json(payload_json).build()
+    }
+
+    /// An event as a store kept it. Nothing is checked again: what is in a table must be delivered or shown,
+    /// also when it was written by somebody else's rules.
+    pub fn restore(stored: Stored) -> Self {
+        Self(Arc::new(Envelope {
+            id: stored.id,
+            event_type: stored.event_type,
+            aggregate_type: stored.aggregate_type.unwrap_or_else(|| GLOBAL.to_owned()),
+            aggregate_id: stored.aggregate_id,
+            tenant_id: stored.tenant_id,
+            headers: stored.headers,
+            payload_json: stored.payload_json,
+            available_at: stored.available_at.filter(|at| *at > stored.occurred_at),
+            occurred_at: stored.occurred_at,
+        }))
     }
 
     /// The id: unique, and the key by which consumers remove duplicates.

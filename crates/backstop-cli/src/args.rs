@@ -1,0 +1,82 @@
+//! The command line: commands, flags, and what they default to.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+
+/// Every event arrives, or you can see exactly where it waits.
+#[derive(Debug, Parser)]
+#[command(name = "backstop", version, disable_help_subcommand = true)]
+pub(crate) struct Arguments {
+    /// Say more in the log: -v for what happens to events, -vv for everything.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// A shop with an outbox, on embedded parts alone: watch events flow, fail, retry and arrive.
+    Demo(Demo),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// The port of the dashboard on 127.0.0.1; 0 picks a free one.
+    #[arg(long, default_value_t = 7878, value_name = "PORT")]
+    pub(crate) port: u16,
+
+    /// End by itself after this time, such as 10s, 2m or 500ms.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) run_for: Option<Duration>,
+
+    /// How many orders the shop takes per second.
+    #[arg(long, default_value_t = 20, value_name = "ORDERS", value_parser = clap::value_parser!(u32).range(1..=2_000))]
+    pub(crate) rate: u32,
+
+    /// Keep the database in this directory, to start again where it ended; without it a temporary one is used.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Reads a time as people write it: a whole number and its unit.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => 0,
+    };
+    match number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)) {
+        Some(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
+        _ => Err("give a number above zero and a unit: ms, s, m or h, as in 10s".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_have_a_number_and_a_unit() {
+        assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "10", "s", "-1s", "0s", "1.5s", "10 s", "10y", "99999999999999999999s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

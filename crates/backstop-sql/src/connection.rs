@@ -1,0 +1,143 @@
+//! The seam to a database driver: run a statement with bound values. Nothing else of a driver is needed.
+//!
+//! Whoever owns the transaction hands in a [`Connection`] on it; the outbox gets its own, short-lived
+//! ones from [`Connections`].
+
+use crate::statement::{Statement, Value};
+use crate::{BoxFuture, Error};
+
+/// What a column is read as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Text; JSON columns are read as text too.
+    Text,
+    /// A whole number.
+    Int,
+    /// A moment.
+    Time,
+}
+
+/// Something that runs statements: a connection, a transaction, or whatever stands for one.
+pub trait Connection: Send {
+    /// Runs a statement and tells how many rows it changed.
+    fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Runs a statement and reads the rows it returns, each column as what it is said to be.
+    fn fetch<'a>(
+        &'a mut self,
+        statement: &'a Statement,
+        columns: &'a [Kind],
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
+}
+
+/// Where the outbox gets its own connections: a pool.
+pub trait Connections: Send + Sync + 'static {
+    /// A connection for a short time, outside any business transaction.
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>>;
+}
+
+/// Implements the seam for the connection, pooled connection and pool of one of sqlx's databases.
+/// They differ only in how a moment is written and read.
+macro_rules! sqlx_connection {
+    ($database:ty, $connection:ty, write_time: $write_time:expr, read_time: $read_time:expr) => {
+        impl $crate::connection::Connection for $connection {
+            fn execute<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+            ) -> $crate::BoxFuture<'a, Result<u64, $crate::Error>> {
+                Box::pin(async move {
+                    let done = bound(statement)
+                        .execute(self)
+                        .await
+                        .map_err($crate::Error::database("running a statement"))?;
+                    Ok(done.rows_affected())
+                })
+            }
+
+            fn fetch<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+                columns: &'a [$crate::connection::Kind],
+            ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
+                Box::pin(async move {
+                    let rows = bound(statement)
+                        .fetch_all(self)
+                        .await
+                        .map_err($crate::Error::database("running a query"))?;
+                    let read_row =
+                        |row| columns.iter().enumerate().map(|(at, kind)| read(row, at, *kind)).collect();
+                    Ok(rows.iter().map(read_row).collect())
+                })
+            }
+        }
+
+        impl $crate::connection::Connection for sqlx::pool::PoolConnection<$database> {
+            fn execute<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+            ) -> $crate::BoxFuture<'a, Result<u64, $crate::Error>> {
+                $crate::connection::Connection::execute(&mut **self, statement)
+            }
+
+            fn fetch<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+                columns: &'a [$crate::connection::Kind],
+            ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
+                $crate::connection::Connection::fetch(&mut **self, statement, columns)
+            }
+        }
+
+        impl $crate::connection::Connections for sqlx::Pool<$database> {
+            fn connection(
+                &self,
+            ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Connection + '_>, $crate::Error>>
+            {
+                Box::pin(async move {
+                    let connection = self
+                        .acquire()
+                        .await
+                        .map_err($crate::Error::database("taking a connection from the pool"))?;
+                    Ok(Box::new(connection) as Box<dyn $crate::connection::Connection>)
+                })
+            }
+        }
+
+        fn bound(
+            statement: &$crate::statement::Statement,
+        ) -> sqlx::query::Query<'_, $database, <$database as sqlx::Database>::Arguments> {
+            // Safe by construction: a statement's text is ours, table names are checked, values are bound.
+            let query = sqlx::query(sqlx::AssertSqlSafe(statement.text()));
+            statement.values().iter().fold(query, |query, value| match value {
+                $crate::statement::Value::Text(text) => query.bind(text.as_deref()),
+                $crate::statement::Value::Int(number) => query.bind(*number),
+                $crate::statement::Value::Time(moment) => query.bind(moment.map($write_time)),
+                // Never bound: it only comes out of rows.
+                $crate::statement::Value::Unreadable(_) => query.bind(None::<&str>),
+            })
+        }
+
+        fn read(
+            row: &<$database as sqlx::Database>::Row,
+            index: usize,
+            kind: $crate::connection::Kind,
+        ) -> $crate::statement::Value {
+            use sqlx::Row;
+            use $crate::statement::Value;
+            let read =
+                match kind {
+                    $crate::connection::Kind::Text => row.try_get_unchecked(index).map(Value::Text),
+                    $crate::connection::Kind::Int => row.try_get_unchecked(index).map(Value::Int),
+                    $crate::connection::Kind::Time => row.try_get_unchecked(index).map(|stored| {
+                        match Option::map(stored, $read_time).transpose() {
+                            Ok(moment) => Value::Time(moment),
+                            Err(problem) => Value::Unreadable(problem),
+                        }
+                    }),
+                };
+            read.unwrap_or_else(|error| Value::Unreadable(error.to_string()))
+        }
+    };
+}
+
+pub(crate) use sqlx_connection;

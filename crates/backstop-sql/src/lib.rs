@@ -1,0 +1,31 @@
+//! Backstop on SQL databases: the transactional outbox.
+//!
+//! An event is appended in the transaction that changes the business data, so both happen or neither.
+//! After the commit it is delivered to its handler, tried again while that fails, and buried where an
+//! operator sees it when nothing helps. [`Outbox`] is where to begin.
+//!
+//! The crate is laid out by noun: [`outbox`] holds the machinery, [`store`] the questions it asks a
+//! database, and `stores` one folder per database with the answers.
+
+pub mod connection;
+mod error;
+mod migration;
+pub mod outbox;
+pub mod statement;
+pub mod store;
+mod stores;
+mod table;
+
+pub use error::Error;
+pub use outbox::Outbox;
+pub use stores::Supported;
+pub use table::TableName;
+
+/// SQLite, the embedded default.
+#[cfg(feature = "sqlite")]
+pub mod sqlite {
+    pub use crate::stores::sqlite::open::open;
+}
+
+/// A boxed future, which is what traits return here that must make trait objects.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

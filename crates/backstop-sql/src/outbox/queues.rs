@@ -1,0 +1,152 @@
+//! The hot and the cold queue: bounded, drawn two to one, and never waiting on one while the other has work.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Semaphore;
+
+/// Where a queued event comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From a transaction of this process that has just committed.
+    Hot,
+    /// From the table, by the poller.
+    Cold,
+}
+
+/// Two bounded queues with one place to wait.
+#[derive(Debug)]
+pub(super) struct Queues<T> {
+    lanes: Mutex<Lanes<T>>,
+    /// One permit for each item in either queue.
+    items: Semaphore,
+    hot_capacity: usize,
+    cold_capacity: usize,
+}
+
+#[derive(Debug)]
+struct Lanes<T> {
+    hot: VecDeque<T>,
+    cold: VecDeque<T>,
+    draws: usize,
+    closed: bool,
+}
+
+impl<T> Queues<T> {
+    pub(super) fn new(hot_capacity: usize, cold_capacity: usize) -> Self {
+        let lanes = Lanes { hot: VecDeque::new(), cold: VecDeque::new(), draws: 0, closed: false };
+        Self { lanes: Mutex::new(lanes), items: Semaphore::new(0), hot_capacity, cold_capacity }
+    }
+
+    /// Queues an item, or gives it back when its queue is full or closed.
+    pub(super) fn push(&self, source: Source, item: T) -> Result<(), T> {
+        let mut lanes = self.lock();
+        let closed = lanes.closed;
+        let (queue, capacity) = match source {
+            Source::Hot => (&mut lanes.hot, self.hot_capacity),
+            Source::Cold => (&mut lanes.cold, self.cold_capacity),
+        };
+        if closed || queue.len() >= capacity {
+            return Err(item);
+        }
+        queue.push_back(item);
+        self.items.add_permits(1);
+        Ok(())
+    }
+
+    /// The next item: two draws of three try the hot queue first, one the cold. Waits while both are
+    /// empty; `None` once they are closed and empty.
+    pub(super) async fn pop(&self) -> Option<(Source, T)> {
+        match self.items.acquire().await {
+            Ok(permit) => permit.forget(),
+            Err(_closed) => {} // drain what is left, without waiting
+        }
+        let mut lanes = self.lock();
+        let hot_first = lanes.draws % 3 < 2;
+        lanes.draws = lanes.draws.wrapping_add(1);
+        if hot_first { lanes.hot().or_else(|| lanes.cold()) } else { lanes.cold().or_else(|| lanes.hot()) }
+    }
+
+    /// Refuses new items from now on; what is queued can still be drawn.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.items.close();
+    }
+
+    /// How many items wait, hot and cold.
+    pub(super) fn depths(&self) -> (usize, usize) {
+        let lanes = self.lock();
+        (lanes.hot.len(), lanes.cold.len())
+    }
+
+    /// How many more items the cold queue takes.
+    pub(super) fn cold_room(&self) -> usize {
+        let lanes = self.lock();
+        if lanes.closed { 0 } else { self.cold_capacity.saturating_sub(lanes.cold.len()) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes<T>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Lanes<T> {
+    fn hot(&mut self) -> Option<(Source, T)> {
+        self.hot.pop_front().map(|item| (Source::Hot, item))
+    }
+
+    fn cold(&mut self) -> Option<(Source, T)> {
+        self.cold.pop_front().map(|item| (Source::Cold, item))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn two_draws_of_three_are_hot_while_both_have_work() {
+        let queues = Queues::new(100, 100);
+        for n in 0..30 {
+            queues.push(Source::Hot, n).unwrap();
+            queues.push(Source::Cold, n).unwrap();
+        }
+        let mut hot = 0;
+        for _ in 0..30 {
+            hot += usize::from(queues.pop().await.unwrap().0 == Source::Hot);
+        }
+        assert_eq!(hot, 20);
+        assert_eq!(queues.depths(), (10, 20));
+    }
+
+    #[tokio::test]
+    async fn an_empty_queue_never_holds_up_the_other() {
+        let queues = Queues::new(10, 10);
+        for n in 0..9 {
+            queues.push(Source::Cold, n).unwrap();
+        }
+        for n in 0..9 {
+            assert_eq!(queues.pop().await, Some((Source::Cold, n)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_or_closed_queue_gives_the_item_back() {
+        let queues = Queues::new(1, 2);
+        assert_eq!(queues.push(Source::Hot, 'a'), Ok(()));
+        assert_eq!(queues.push(Source::Hot, 'b'), Err('b'));
+        assert_eq!((queues.push(Source::Cold, 'c'), queues.cold_room()), (Ok(()), 1));
+        queues.close();
+        assert_eq!((queues.push(Source::Cold, 'd'), queues.cold_room()), (Err('d'), 0));
+    }
+
+    #[tokio::test]
+    async fn what_was_queued_before_closing_is_still_drawn() {
+        let queues = Queues::new(10, 10);
+        queues.push(Source::Hot, 1).unwrap();
+        queues.push(Source::Cold, 2).unwrap();
+        queues.close();
+        assert!(queues.pop().await.is_some() && queues.pop().await.is_some());
+        assert_eq!(queues.pop().await, None);
+    }
+}

@@ -1,0 +1,144 @@
+//! A statement with its bound values, written once for databases that mark values differently.
+
+use std::fmt::Write;
+
+use backstop_core::Timestamp;
+
+/// A value that is bound to a statement or read from a row. Values never become part of the text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A text, or NULL.
+    Text(Option<String>),
+    /// A whole number, or NULL.
+    Int(Option<i64>),
+    /// A moment in UTC, or NULL.
+    Time(Option<Timestamp>),
+    /// Only in rows: the column holds something else, and this says what is wrong. One such row must not
+    /// keep the others from being read.
+    Unreadable(String),
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(Some(text.to_owned()))
+    }
+}
+
+impl From<Option<&str>> for Value {
+    fn from(text: Option<&str>) -> Self {
+        Self::Text(text.map(str::to_owned))
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(Some(text))
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(Some(number))
+    }
+}
+
+impl From<Timestamp> for Value {
+    fn from(moment: Timestamp) -> Self {
+        Self::Time(Some(moment))
+    }
+}
+
+/// How a database marks the place of a bound value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Marks {
+    /// `?`, in order.
+    Question,
+    /// `$1`, `$2`, …
+    Dollar,
+}
+
+/// The text of a statement and the values bound to it.
+///
+/// ```
+/// use backstop_sql::statement::{Marks, Statement};
+///
+/// let mut statement = Statement::new(Marks::Dollar);
+/// statement.push("delete from t where id = ").bind("7").push(" and n < ").bind(3);
+/// assert_eq!(statement.text(), "delete from t where id = $1 and n < $2");
+/// assert_eq!(statement.values().len(), 2);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement {
+    marks: Marks,
+    text: String,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    /// An empty statement.
+    pub fn new(marks: Marks) -> Self {
+        Self { marks, text: String::new(), values: Vec::new() }
+    }
+
+    /// Adds text of our own: never a value.
+    pub fn push(&mut self, text: &str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds the mark of a value and the value.
+    pub fn bind(&mut self, value: impl Into<Value>) -> &mut Self {
+        self.values.push(value.into());
+        match self.marks {
+            Marks::Question => self.text.push('?'),
+            // Writing into a String cannot fail.
+            Marks::Dollar => write!(self.text, "${}", self.values.len()).unwrap_or_default(),
+        }
+        self
+    }
+
+    /// Adds what `each` adds for every item, with commas in between.
+    pub fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        mut each: impl FnMut(&mut Self, T),
+    ) -> &mut Self {
+        for (index, item) in items.into_iter().enumerate() {
+            if index > 0 {
+                self.text.push_str(", ");
+            }
+            each(self, item);
+        }
+        self
+    }
+
+    /// The text, with marks where the values go.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The values, in the order of their marks.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_commas_between_its_items_and_numbered_marks() {
+        let mut statement = Statement::new(Marks::Dollar);
+        statement.push("in (").list(["a", "b"], |statement, id| {
+            statement.bind(id);
+        });
+        statement.push(")");
+        assert_eq!(statement.text(), "in ($1, $2)");
+        let mut statement = Statement::new(Marks::Question);
+        statement.list([1, 2, 3], |statement, number| {
+            statement.push("(").bind(number).push(")");
+        });
+        assert_eq!(statement.text(), "(?), (?), (?)");
+    }
+}

@@ -1,0 +1,134 @@
+//! The questions that the outbox asks a database, and the types of the answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::delivery::Settlement;
+use backstop_core::inspect::{Count, Troubled};
+use backstop_core::{Event, Timestamp};
+
+use crate::connection::Connection;
+use crate::{BoxFuture, Error};
+
+/// Which clock a question is asked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum At {
+    /// The database's own: the same for every node, however their clocks differ.
+    #[default]
+    Database,
+    /// A moment given from outside, as tests do.
+    Instant(Timestamp),
+}
+
+/// What a row's status column holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// Waiting for its first delivery, or put off by its handler.
+    New = 0,
+    /// Handled.
+    Done = 1,
+    /// Failed, and to be tried again.
+    Retry = 2,
+    /// Given up.
+    Dead = 3,
+}
+
+/// Which due rows are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// By which clock they are due.
+    pub at: At,
+    /// Rows younger than this are left alone.
+    pub skip_recent: Duration,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// A right to settle one row: who took it, and the how-many-eth taking it was.
+///
+/// The number is raised by each claim of the row, so that a node which lost its claim cannot settle
+/// what the next owner is delivering, even if that owner is itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The node that claimed the row.
+    pub owner: Arc<str>,
+    /// The number of the claim.
+    pub seq: i64,
+}
+
+/// A due row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The event's id.
+    pub id: String,
+    /// How many tries have failed.
+    pub attempts: u32,
+    /// The claim it was read under, if it was claimed.
+    pub claim: Option<Claim>,
+    /// The event, or why its row cannot be decoded.
+    pub event: Result<Event, String>,
+}
+
+/// What becomes of one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settle {
+    /// The event's id.
+    pub id: String,
+    /// The claim under which it was delivered: the row is left alone if it is no longer valid.
+    pub claim: Option<Claim>,
+    /// What is written.
+    pub settlement: Settlement,
+}
+
+/// How many rows there are of each status, counted up to a cap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Census {
+    /// Status NEW.
+    pub waiting: Count,
+    /// Status RETRY.
+    pub retrying: Count,
+    /// Status DEAD.
+    pub dead: Count,
+    /// Status DONE.
+    pub done: Count,
+}
+
+/// A table of events on some database.
+///
+/// Terminal rows (DONE and DEAD) are final: no settlement moves them.
+pub trait Store: Send + Sync + 'static {
+    /// Creates the table, or brings it up to date. Safe to call from several nodes at once.
+    fn migrate(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Inserts events as NEW rows on the caller's connection, within the caller's transaction.
+    fn insert<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        events: &'a [Event],
+    ) -> BoxFuture<'a, Result<(), Error>>;
+
+    /// Reads due rows without taking them. Only safe where one node reads the table.
+    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>>;
+
+    /// Takes due rows for `owner`. A row that another owner took is left alone until that claim is older
+    /// than `timeout`.
+    fn claim<'a>(
+        &'a self,
+        owner: &'a Arc<str>,
+        timeout: Duration,
+        due: Due,
+    ) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
+
+    /// Gives claimed rows back, for any node to take at once.
+    fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Writes what became of rows and tells how many were changed. Fewer than given means that some had
+    /// been settled already or belong to somebody else by now.
+    fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Counts rows by status, each up to `cap`.
+    fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>>;
+
+    /// The rows that an operator should look at first: the dead, then those that retry, the latest in front.
+    fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>>;
+}

@@ -1,0 +1,25 @@
+-- Moments are text in UTC, `2030-01-31 12:00:00.000000`: SQLite has no type for them, and this sorts.
+-- Payload and headers are TEXT: a column declared JSON would turn the text 1.10 into the number 1.1.
+CREATE TABLE IF NOT EXISTS {table} (
+  event_id       VARCHAR(36)  NOT NULL PRIMARY KEY,
+  event_type     VARCHAR(128) NOT NULL,
+  aggregate_type VARCHAR(64),
+  aggregate_id   VARCHAR(128),
+  tenant_id      VARCHAR(64),
+  payload        TEXT         NOT NULL,
+  headers        TEXT,
+  status         TINYINT      NOT NULL,
+  attempts       INT          NOT NULL DEFAULT 0,
+  available_at   TEXT         NOT NULL,
+  created_at     TEXT         NOT NULL,
+  done_at        TEXT,
+  last_error     TEXT,
+  locked_by      VARCHAR(128),
+  locked_at      TEXT,
+  claim_seq      BIGINT       NOT NULL DEFAULT 0
+);
+
+CREATE INDEX IF NOT EXISTS {idx}_status_available ON {table} (status, available_at, created_at);
+
+-- What the poller asks for, and nothing else: finished rows cost it nothing.
+CREATE INDEX IF NOT EXISTS {idx}_due ON {table} (available_at, created_at, event_id) WHERE status IN (0, 2);

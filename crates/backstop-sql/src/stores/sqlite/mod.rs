@@ -1,0 +1,33 @@
+//! SQLite: one file, one writer at a time, moments kept as text that sorts.
+
+mod connection;
+mod dialect;
+pub(crate) mod open;
+
+use std::sync::Arc;
+
+use sqlx::{Pool, Sqlite, SqliteConnection, Transaction};
+
+use super::{Dialect, Supported};
+use crate::BoxFuture;
+use crate::connection::{Connection, Connections};
+
+impl Supported for Sqlite {
+    fn dialect() -> &'static dyn Dialect {
+        &dialect::SqliteDialect
+    }
+
+    fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
+        Arc::new(pool)
+    }
+
+    fn seam(connection: &mut SqliteConnection) -> &mut dyn Connection {
+        connection
+    }
+
+    fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+        // A deferred transaction that reads first and writes later fails at once when another writer came
+        // between, whatever the busy time-out; taking the write lock at the beginning waits for it.
+        Box::pin(async move { pool.begin_with("BEGIN IMMEDIATE").await })
+    }
+}

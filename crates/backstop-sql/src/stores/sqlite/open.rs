@@ -1,0 +1,36 @@
+//! Opening a SQLite file with the settings that an outbox wants.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::SqlitePool;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use crate::Error;
+
+/// Opens a database file, and creates it if there is none.
+///
+/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each
+/// checkpoint; five seconds of patience for the write lock; four connections.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let directory = backstop_testkit::servers::directory();
+/// # let path = directory.path().join("orders.db");
+/// let pool = backstop_sql::sqlite::open(&path).await?;
+/// # pool.close().await;
+/// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
+/// ```
+pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Normal)
+        .busy_timeout(Duration::from_secs(5));
+    SqlitePoolOptions::new()
+        .max_connections(4)
+        .connect_with(options)
+        .await
+        .map_err(|source| Error::Open { path: path.as_ref().to_owned(), source })
+}

@@ -1,0 +1,51 @@
+//! **Every event arrives, or you can see exactly where it waits.**
+//!
+//! Backstop is the safety net behind event-driven software. An event is appended in the transaction that
+//! changes your data, so both happen or neither; then it is delivered, tried again while that fails, and
+//! buried in plain sight when nothing helps.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")] {
+//! use backstop::{Event, Failure, Outbox};
+//!
+//! async fn ship(order: Vec<String>) -> Result<(), Failure> {
+//!     println!("shipping {order:?}");
+//!     Ok(())
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let directory = backstop_testkit::servers::directory();
+//! # let path = directory.path().join("shop.db");
+//! let pool = backstop::sqlite::open(&path).await?;
+//! let outbox = Outbox::single_node(pool)
+//!     .on("Order", "OrderPlaced", |event: Event| async move { ship(event.payload()?).await })
+//!     .start()
+//!     .await?;
+//!
+//! let mut tx = outbox.begin().await?;
+//! sqlx::query("create table if not exists orders (item text)").execute(&mut *tx).await?;
+//! tx.append(Event::of("OrderPlaced").aggregate("Order", "42").json(&["tea"])?).await?;
+//! tx.commit().await?; // delivery begins here, never before
+//!
+//! outbox.close().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! # }
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it brings | on by default |
+//! |---|---|---|
+//! | `sqlite` | the outbox on SQLite, bundled | yes |
+//! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
+//!
+//! What is not asked for is not compiled.
+
+pub use backstop_core::{
+    Clock, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, Shutdown, SystemClock, Timestamp,
+    breaker, clock, codec, delivery, event, failure, handler, inspect, outcome, retry, shutdown, telemetry,
+};
+#[cfg(feature = "sqlite")]
+pub use backstop_sql::sqlite;
+#[cfg(feature = "sql")]
+pub use backstop_sql::{Error, Outbox, Supported, TableName, connection, outbox, statement, store};

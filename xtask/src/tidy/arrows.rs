@@ -1,0 +1,120 @@
+//! The arrows between crates: who may depend on whom.
+
+use anyhow::Result;
+
+use crate::fault::Fault;
+use crate::manifest::{self, Dependency};
+use crate::workspace::{Workspace, read};
+
+const CORE: &str = "backstop-core";
+const TESTKIT: &str = "backstop-testkit";
+const FACADE: &str = "backstop";
+const CLI: &str = "backstop-cli";
+/// A crate for each medium. They share core's traits and never meet.
+const MEDIA: [&str; 5] =
+    ["backstop-sql", "backstop-kafka", "backstop-disk", "backstop-http", "backstop-redis"];
+const ADMIN: &str = "backstop-admin";
+
+pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
+    let mut faults = Vec::new();
+    for (name, folder) in workspace.crates()? {
+        let path = folder.join("Cargo.toml");
+        faults.extend(check_crate(&name, &workspace.shown(&path), &manifest::dependencies(&read(&path)?)));
+    }
+    Ok(faults)
+}
+
+fn check_crate(name: &str, path: &str, dependencies: &[Dependency]) -> Vec<Fault> {
+    let Some(targets) = allowed(name) else {
+        let what = format!("no arrow is drawn for the crate `{name}`; add it to xtask/src/tidy/arrows.rs");
+        return vec![Fault::new(path, 1, what)];
+    };
+    let ours = dependencies.iter().filter(|found| is_ours(&found.package) && found.package != name);
+    ours.filter(|found| !targets.contains(&found.package.as_str()) && !helps_testing(name, found))
+        .map(|found| {
+            let may = if targets.is_empty() { "no crate of ours".to_owned() } else { targets.join(", ") };
+            let what = format!(
+                "`{name}` depends on `{}` and may depend on {may}; move what they share to `{CORE}` or pass it in",
+                found.package
+            );
+            Fault::new(path, found.line, what)
+        })
+        .collect()
+}
+
+/// The crates that a crate may depend on.
+fn allowed(name: &str) -> Option<Vec<&'static str>> {
+    match name {
+        CORE => Some(Vec::new()),
+        TESTKIT | ADMIN => Some(vec![CORE]),
+        FACADE => Some([&[CORE], &MEDIA[..]].concat()),
+        CLI => Some([&[CORE, ADMIN], &MEDIA[..]].concat()),
+        medium if MEDIA.contains(&medium) => Some(vec![CORE]),
+        _ => None,
+    }
+}
+
+/// Tests may use the testkit. Core's may not: the testkit is built on core, and would bring a second copy of it.
+fn helps_testing(name: &str, dependency: &Dependency) -> bool {
+    dependency.for_tests && dependency.package == TESTKIT && name != CORE
+}
+
+fn is_ours(package: &str) -> bool {
+    package == FACADE || package.starts_with("backstop-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(name: &str, manifest: &str) -> Vec<Fault> {
+        check_crate(name, "Cargo.toml", &manifest::dependencies(manifest))
+    }
+
+    #[test]
+    fn the_drawn_arrows_are_in_order() {
+        assert_eq!(faults(CORE, "[dependencies]\nserde.workspace = true\n"), []);
+        let medium = "[dependencies]\nbackstop-core.workspace = true\n[dev-dependencies]\nbackstop-testkit.workspace = true\n";
+        assert_eq!(faults("backstop-sql", medium), []);
+        assert_eq!(
+            faults(
+                FACADE,
+                "[dependencies]\nbackstop-core.workspace = true\nbackstop-kafka.workspace = true\n"
+            ),
+            []
+        );
+        assert_eq!(
+            faults(CLI, "[dependencies]\nbackstop-admin.workspace = true\nbackstop-sql.workspace = true\n"),
+            []
+        );
+    }
+
+    #[test]
+    fn siblings_never_meet() {
+        let found = faults(
+            "backstop-kafka",
+            "[dependencies]\nbackstop-core = \"1\"\nbackstop-sql = { path = \"../x\" }\n",
+        );
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].line, 3);
+        assert!(found[0].what.contains("`backstop-kafka` depends on `backstop-sql`"));
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests_only() {
+        assert_eq!(faults("backstop-sql", "[dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
+        assert_eq!(faults(CLI, "[dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
+        assert_eq!(faults(CORE, "[dev-dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
+    }
+
+    #[test]
+    fn core_stands_alone_and_the_command_line_passes_the_facade_by() {
+        assert_eq!(faults(CORE, "[dependencies]\nbackstop-sql = \"1\"\n").len(), 1);
+        assert_eq!(faults(CLI, "[dependencies]\nbackstop = \"1\"\n").len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_an_arrow_is_told() {
+        assert_eq!(faults("backstop-new", "").len(), 1);
+    }
+}
