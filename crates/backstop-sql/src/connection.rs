@@ -19,6 +19,9 @@ pub enum Kind {
 
 /// Something that runs statements: a connection, a transaction, or whatever stands for one.
 pub trait Connection: Send {
+    /// Whether a transaction is open, so that what runs now happens together with what ran before.
+    fn in_transaction(&self) -> bool;
+
     /// Runs a statement and tells how many rows it changed.
     fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>>;
 
@@ -39,8 +42,35 @@ pub trait Connections: Send + Sync + 'static {
 /// Implements the seam for the connection, pooled connection and pool of one of sqlx's databases.
 /// They differ only in how a moment is written and read.
 macro_rules! sqlx_connection {
+    // What derefs to a connection is one too.
+    (@around $around:ty) => {
+        impl $crate::connection::Connection for $around {
+            fn in_transaction(&self) -> bool {
+                $crate::connection::Connection::in_transaction(&**self)
+            }
+
+            fn execute<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+            ) -> $crate::BoxFuture<'a, Result<u64, $crate::Error>> {
+                $crate::connection::Connection::execute(&mut **self, statement)
+            }
+
+            fn fetch<'a>(
+                &'a mut self,
+                statement: &'a $crate::statement::Statement,
+                columns: &'a [$crate::connection::Kind],
+            ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
+                $crate::connection::Connection::fetch(&mut **self, statement, columns)
+            }
+        }
+    };
     ($database:ty, $connection:ty, write_time: $write_time:expr, read_time: $read_time:expr) => {
         impl $crate::connection::Connection for $connection {
+            fn in_transaction(&self) -> bool {
+                sqlx::Connection::is_in_transaction(self)
+            }
+
             fn execute<'a>(
                 &'a mut self,
                 statement: &'a $crate::statement::Statement,
@@ -71,22 +101,8 @@ macro_rules! sqlx_connection {
             }
         }
 
-        impl $crate::connection::Connection for sqlx::pool::PoolConnection<$database> {
-            fn execute<'a>(
-                &'a mut self,
-                statement: &'a $crate::statement::Statement,
-            ) -> $crate::BoxFuture<'a, Result<u64, $crate::Error>> {
-                $crate::connection::Connection::execute(&mut **self, statement)
-            }
-
-            fn fetch<'a>(
-                &'a mut self,
-                statement: &'a $crate::statement::Statement,
-                columns: &'a [$crate::connection::Kind],
-            ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
-                $crate::connection::Connection::fetch(&mut **self, statement, columns)
-            }
-        }
+        $crate::connection::sqlx_connection!(@around sqlx::pool::PoolConnection<$database>);
+        $crate::connection::sqlx_connection!(@around sqlx::Transaction<'_, $database>);
 
         impl $crate::connection::Connections for sqlx::Pool<$database> {
             fn connection(

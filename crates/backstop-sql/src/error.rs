@@ -36,6 +36,75 @@ pub enum Error {
     )]
     TableName(String),
 
+    /// There is no such table.
+    #[error("there is no table {table}; let `migrate` create it, or run the .sql file of your database")]
+    NoTable {
+        /// The table.
+        table: String,
+    },
+
+    /// The table belongs to somebody else, or the database may not be written to.
+    #[error("the database user may not do this with table {table}: {said}; grant it select, insert, update and delete")]
+    NotPermitted {
+        /// The table.
+        table: String,
+        /// What the database said.
+        said: String,
+    },
+
+    /// The table has not been migrated to the version that this code needs.
+    #[error("table {table} has schema version {found}, this version of Backstop needs {wanted}; run `migrate`")]
+    OldSchema {
+        /// The table.
+        table: String,
+        /// The version it has.
+        found: i64,
+        /// The version that is needed.
+        wanted: i64,
+    },
+
+    /// The table was migrated by a newer version of Backstop.
+    #[error("table {table} has schema version {found}, this version of Backstop knows {known}; update Backstop")]
+    NewSchema {
+        /// The table.
+        table: String,
+        /// The version it has.
+        found: i64,
+        /// The newest version known here.
+        known: i64,
+    },
+
+    /// Another process delivers from this table, and neither knows of the other.
+    #[error(
+        "another process runs an outbox for one node on table {table}; stop it, use `multi_node`, or switch this \
+         check off with `guard(false)`"
+    )]
+    NotAlone {
+        /// The table.
+        table: String,
+    },
+
+    /// The lock file beside a SQLite database cannot be used.
+    #[error("cannot use the lock file {}: {source}; check that its directory can be written to", .path.display())]
+    LockFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+
+    /// An event was to be appended outside any transaction.
+    #[error("no transaction is open: begin one first, so that the event is stored together with what it tells of")]
+    NoTransaction,
+
+    /// A hook refused the events before they were written.
+    #[error("a hook refused the events: {0}")]
+    Hook(#[source] Box<dyn std::error::Error + Send + Sync>),
+
+    /// Something was done in an order that makes no sense, such as starting what was closed.
+    #[error("{0}")]
+    State(&'static str),
+
     /// A setting that makes no sense, or that is missing.
     #[error("setting {setting} {rule}")]
     Setting {

@@ -56,13 +56,8 @@ async fn migrate_locked(
     table: &TableName,
 ) -> Result<(), Error> {
     run(dialect, connection, HISTORY).await?;
-    let mut question = Statement::new(dialect.marks());
-    question.push("select max(version) from backstop_migration where table_name = ").bind(table.as_str());
-    let answer = connection.fetch(&question, &[Kind::Int]).await?;
-    let current = match answer.first().map(Vec::as_slice) {
-        Some([Value::Int(Some(version))]) => *version,
-        _ => 0,
-    };
+    let current = version_of(dialect, connection, table).await?;
+    not_newer(dialect, table, current)?;
     for migration in dialect.migrations().iter().filter(|migration| migration.version > current) {
         tracing::info!(table = %table, version = migration.version, "migrating");
         for statement in migration.statements(table) {
@@ -77,6 +72,50 @@ async fn migrate_locked(
         connection.execute(&note).await?;
     }
     Ok(())
+}
+
+/// Checks that a table is there and up to date.
+pub(crate) async fn check(
+    dialect: &dyn Dialect,
+    connection: &mut dyn Connection,
+    table: &TableName,
+) -> Result<(), Error> {
+    let mut question = Statement::new(dialect.marks());
+    question.push(&format!("select claim_seq from {table} where 1 = 0"));
+    connection.fetch(&question, &[Kind::Int]).await?;
+    let current = version_of(dialect, connection, table).await?;
+    not_newer(dialect, table, current)?;
+    if current < latest(dialect) {
+        return Err(Error::OldSchema { table: table.to_string(), found: current, wanted: latest(dialect) });
+    }
+    Ok(())
+}
+
+async fn version_of(
+    dialect: &dyn Dialect,
+    connection: &mut dyn Connection,
+    table: &TableName,
+) -> Result<i64, Error> {
+    let mut question = Statement::new(dialect.marks());
+    question.push("select max(version) from backstop_migration where table_name = ").bind(table.as_str());
+    let answer = connection.fetch(&question, &[Kind::Int]).await?;
+    Ok(match answer.first().map(Vec::as_slice) {
+        Some([Value::Int(Some(version))]) => *version,
+        _ => 0,
+    })
+}
+
+/// A table that a newer Backstop migrated may mean things that this one does not know.
+fn not_newer(dialect: &dyn Dialect, table: &TableName, found: i64) -> Result<(), Error> {
+    let known = latest(dialect);
+    if found > known {
+        return Err(Error::NewSchema { table: table.to_string(), found, known });
+    }
+    Ok(())
+}
+
+fn latest(dialect: &dyn Dialect) -> i64 {
+    dialect.migrations().iter().map(|migration| migration.version).max().unwrap_or_default()
 }
 
 async fn run(dialect: &dyn Dialect, connection: &mut dyn Connection, text: &str) -> Result<(), Error> {

@@ -10,6 +10,8 @@ use backstop_core::{Event, Timestamp};
 use crate::connection::Connection;
 use crate::{BoxFuture, Error};
 
+pub use crate::stores::SqlStore;
+
 /// Which clock a question is asked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum At {
@@ -42,6 +44,19 @@ pub struct Due {
     pub skip_recent: Duration,
     /// At most so many.
     pub limit: u32,
+    /// Which of more than that.
+    pub order: Order,
+}
+
+/// Which due rows are chosen when there are more than wanted. They are handed on as they were created
+/// either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Those that have been due the longest.
+    #[default]
+    Due,
+    /// Those that were created first, whenever they became due: what strict order needs.
+    Created,
 }
 
 /// A right to settle one row: who took it, and the how-many-eth taking it was.
@@ -54,6 +69,22 @@ pub struct Claim {
     pub owner: Arc<str>,
     /// The number of the claim.
     pub seq: i64,
+}
+
+/// The claim under which rows are inserted when the inserting node will deliver them itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Born {
+    /// The node that inserts and will deliver.
+    pub owner: Arc<str>,
+    /// How old the claim is made to look, so that it expires sooner than one of the poller's.
+    pub age: Duration,
+}
+
+impl Born {
+    /// The claim that such a row is delivered under.
+    pub fn claim(&self) -> Claim {
+        Claim { owner: self.owner.clone(), seq: 0 }
+    }
 }
 
 /// A due row.
@@ -93,18 +124,82 @@ pub struct Census {
     pub done: Count,
 }
 
+/// Which dead events are meant. Empty means all of them; each part that is given narrows it.
+///
+/// ```
+/// use backstop_sql::store::DeadFilter;
+///
+/// let refunds = DeadFilter { event_type: Some("RefundIssued".into()), ..DeadFilter::default() };
+/// assert_ne!(refunds, DeadFilter::default());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeadFilter {
+    /// Only events of this type.
+    pub event_type: Option<String>,
+    /// Only events about this kind of aggregate.
+    pub aggregate_type: Option<String>,
+    /// Only events about this aggregate.
+    pub aggregate_id: Option<String>,
+    /// Only these events.
+    pub ids: Option<Vec<String>>,
+    /// Only events created at this moment or later.
+    pub created_from: Option<Timestamp>,
+    /// Only events created before this moment.
+    pub created_before: Option<Timestamp>,
+}
+
+/// A dead event, as an operator wants to see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadEvent {
+    /// The event's id.
+    pub id: String,
+    /// How often its handler was called.
+    pub tries: u32,
+    /// Why it died.
+    pub error: Option<String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it died, if that was recorded.
+    pub died_at: Option<Timestamp>,
+    /// The event, or why its row cannot be decoded.
+    pub event: Result<Event, String>,
+}
+
+/// A place in the order of creation, behind which a query goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct After {
+    /// When the last row seen was created.
+    pub created_at: Timestamp,
+    /// Its id.
+    pub id: String,
+}
+
+/// Which rows a purge may delete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purgeable {
+    /// DONE and DEAD rows, by when they ended (or were created, where that was not recorded).
+    Ended,
+    /// Rows of any status, by when they were created: for a table that somebody else reads.
+    Any,
+}
+
 /// A table of events on some database.
 ///
-/// Terminal rows (DONE and DEAD) are final: no settlement moves them.
+/// Terminal rows (DONE and DEAD) are final: no settlement moves them, only [`replay_dead`](Self::replay_dead)
+/// does.
 pub trait Store: Send + Sync + 'static {
     /// Creates the table, or brings it up to date. Safe to call from several nodes at once.
     fn migrate(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Checks that the table is there, in a version that this code knows.
+    fn check(&self) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Inserts events as NEW rows on the caller's connection, within the caller's transaction.
     fn insert<'a>(
         &'a self,
         connection: &'a mut dyn Connection,
         events: &'a [Event],
+        born: Option<&'a Born>,
     ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Reads due rows without taking them. Only safe where one node reads the table.
@@ -131,4 +226,29 @@ pub trait Store: Send + Sync + 'static {
 
     /// The rows that an operator should look at first: the dead, then those that retry, the latest in front.
     fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>>;
+
+    /// Dead events, the oldest first, from behind a place on.
+    fn query_dead<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        after: Option<&'a After>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<DeadEvent>, Error>>;
+
+    /// How many dead events there are.
+    fn count_dead<'a>(&'a self, filter: &'a DeadFilter) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Sets dead events back to NEW, as if they had never been tried, and tells how many were dead.
+    fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Deletes at most `limit` rows older than `age` on the connection given, the oldest first, and tells
+    /// how many.
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        what: Purgeable,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<u64, Error>>;
 }

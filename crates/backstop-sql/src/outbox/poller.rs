@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::dispatcher::{Feed, Offer};
 use crate::Error;
-use crate::store::{At, Claim, Due, Row, Settle, Store};
+use crate::store::{At, Claim, Due, Order, Row, Settle, Store};
 
 #[derive(Debug, Clone)]
 pub(super) struct Config {
@@ -112,7 +112,7 @@ impl Cycle {
     }
 
     async fn read(&self, wanted: u32) -> Result<Vec<Row>, Error> {
-        let due = |limit| Due { at: At::Database, skip_recent: self.config.skip_recent, limit };
+        let due = |limit| Due { at: At::Database, skip_recent: self.config.skip_recent, limit, order: Order::Due };
         match &self.locking {
             Some((owner, timeout)) => self.store.claim(owner, *timeout, due(wanted)).await,
             // Rows that are in flight are still due, and would hide the others behind them.

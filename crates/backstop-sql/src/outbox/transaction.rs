@@ -32,7 +32,7 @@ impl<DB: Supported> Transaction<DB> {
 
     /// Appends events in one statement and gives back their ids.
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
-        self.outbox.store.insert(DB::seam(&mut self.transaction), &events).await?;
+        self.outbox.store.insert(DB::seam(&mut self.transaction), &events, None).await?;
         let ids = events.iter().map(|event| event.id().to_owned()).collect();
         self.appended.extend(events);
         Ok(ids)

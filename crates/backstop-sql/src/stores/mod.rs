@@ -1,21 +1,24 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
+mod row;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::TimeDelta;
 
-use crate::BoxFuture;
 use crate::connection::{Connection, Connections};
 use crate::migration::Migration;
-use crate::statement::{Marks, Statement};
-use crate::store::At;
+use crate::statement::{Marks, Statement, Value};
+use crate::store::{At, Due};
+use crate::{BoxFuture, Error, TableName};
 
-pub(crate) use sql::SqlStore;
+pub use sql::SqlStore;
+pub(crate) use sql::due_rows;
 
 /// A database that the outbox works on, by sqlx's name for it.
 pub trait Supported: sqlx::Database {
@@ -33,8 +36,22 @@ pub trait Supported: sqlx::Database {
 
     /// Begins a transaction that is going to write.
     #[doc(hidden)]
-    fn begin(pool: &sqlx::Pool<Self>)
-    -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
+    fn begin(
+        pool: &sqlx::Pool<Self>,
+    ) -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
+
+    /// Takes the right to be the only node on a table, or tells that somebody else has it.
+    #[doc(hidden)]
+    fn alone<'a>(pool: &'a sqlx::Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>>;
+}
+
+/// The right to be the only node on a table. It ends when this is dropped, and with the process.
+pub struct Alone(#[expect(dead_code, reason = "held, never looked at")] Box<dyn std::any::Any + Send + Sync>);
+
+impl Alone {
+    pub(crate) fn held_by(holder: impl std::any::Any + Send + Sync) -> Self {
+        Self(Box::new(holder))
+    }
 }
 
 /// What is particular about a database: the words and statements in which it differs from the others.
@@ -45,12 +62,54 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// Adds the moment `at` plus `offset`.
     fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta);
 
+    /// Adds a JSON text that goes into a JSON column.
+    fn bind_json(&self, statement: &mut Statement, json: Value);
+
+    /// How a JSON column is read as the text it holds.
+    fn json_as_text(&self, column: &'static str) -> String;
+
     /// Adds a list of pairs for a left-hand side of two columns, as in `(a, b) in …`.
     fn pairs(&self, statement: &mut Statement, pairs: &[(&str, i64)]);
+
+    /// Claims due rows and returns them as [`row::COLUMNS`] lists them.
+    fn claim<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        question: ClaimQuestion<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
+
+    /// The statement that deletes at most `limit` rows of those that `condition` adds a `where` for.
+    fn delete_some(
+        &self,
+        table: &TableName,
+        condition: &mut dyn FnMut(&mut Statement),
+        limit: u32,
+    ) -> Statement;
 
     /// The migrations, in order.
     fn migrations(&self) -> &'static [Migration];
 
-    /// Statements that run before and after a migration, so that two nodes do not migrate at once.
+    /// Statements that begin a migration, end it, and give it up, so that two nodes do not migrate at once.
     fn migration_lock(&self) -> (&'static str, &'static str, &'static str);
+
+    /// What a driver's error means, where that can be told to the user more clearly.
+    fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
+}
+
+/// What a database's error means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Explanation {
+    /// There is no such table.
+    NoTable,
+    /// The user lacks a right.
+    NotPermitted,
+}
+
+/// Who wants which rows.
+#[derive(Debug, Clone, Copy)]
+pub struct ClaimQuestion<'a> {
+    pub(crate) table: &'a TableName,
+    pub(crate) owner: &'a str,
+    pub(crate) timeout: Duration,
+    pub(crate) due: Due,
 }

@@ -1,5 +1,6 @@
 //! SQLite: one file, one writer at a time, moments kept as text that sorts.
 
+mod alone;
 mod connection;
 mod dialect;
 pub(crate) mod open;
@@ -8,9 +9,9 @@ use std::sync::Arc;
 
 use sqlx::{Pool, Sqlite, SqliteConnection, Transaction};
 
-use super::{Dialect, Supported};
-use crate::BoxFuture;
+use super::{Alone, Dialect, Supported};
 use crate::connection::{Connection, Connections};
+use crate::{BoxFuture, Error, TableName};
 
 impl Supported for Sqlite {
     fn dialect() -> &'static dyn Dialect {
@@ -29,5 +30,9 @@ impl Supported for Sqlite {
         // A deferred transaction that reads first and writes later fails at once when another writer came
         // between, whatever the busy time-out; taking the write lock at the beginning waits for it.
         Box::pin(async move { pool.begin_with("BEGIN IMMEDIATE").await })
+    }
+
+    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
+        Box::pin(alone::take(pool, table))
     }
 }

@@ -23,3 +23,9 @@ CREATE INDEX IF NOT EXISTS {idx}_status_available ON {table} (status, available_
 
 -- What the poller asks for, and nothing else: finished rows cost it nothing.
 CREATE INDEX IF NOT EXISTS {idx}_due ON {table} (available_at, created_at, event_id) WHERE status IN (0, 2);
+
+-- The same in the order of creation, for strict order.
+CREATE INDEX IF NOT EXISTS {idx}_due_created ON {table} (created_at, event_id) WHERE status IN (0, 2);
+
+-- What a purge and the list of the dead ask for.
+CREATE INDEX IF NOT EXISTS {idx}_ended ON {table} (status, created_at, event_id) WHERE status IN (1, 3);

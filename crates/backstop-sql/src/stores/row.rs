@@ -1,0 +1,153 @@
+//! Rows to events and back: which columns are read and written, and what makes a row unreadable.
+
+use std::sync::Arc;
+
+use backstop_core::codec::{Codec, Json};
+use backstop_core::event::{GLOBAL, Stored};
+use backstop_core::inspect::Troubled;
+use backstop_core::{Event, Timestamp};
+
+use super::Dialect;
+use crate::connection::Kind;
+use crate::statement::Value;
+use crate::store::{Claim, DeadEvent, Row, Status};
+
+/// The columns of a row that is to be delivered, as [`to_row`] reads them.
+pub(crate) fn columns(dialect: &dyn Dialect) -> String {
+    let (payload, headers) = (dialect.json_as_text("payload"), dialect.json_as_text("headers"));
+    format!(
+        "event_id, event_type, aggregate_type, aggregate_id, tenant_id, {payload}, {headers}, attempts, created_at, \
+         available_at, claim_seq"
+    )
+}
+
+/// What each of those columns is read as.
+pub(crate) const KINDS: [Kind; 11] = [
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Int,
+    Kind::Time,
+    Kind::Time,
+    Kind::Int,
+];
+
+/// What a dead event has in addition, as [`to_dead`] reads them.
+pub(crate) const ENDING: &str = "last_error, done_at";
+pub(crate) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
+
+/// The columns of a row in trouble, as [`to_troubled`] reads them. No payload: a page shows these.
+pub(crate) const TROUBLED: &str =
+    "event_id, event_type, aggregate_type, aggregate_id, attempts, last_error, created_at, available_at";
+pub(crate) const TROUBLED_KINDS: [Kind; 8] = [
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Text,
+    Kind::Int,
+    Kind::Text,
+    Kind::Time,
+    Kind::Time,
+];
+
+/// Due rows are chosen by when they are due, and handed on in the order they were created.
+pub(crate) fn in_order(rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
+    let mut rows: Vec<_> = rows.into_iter().map(|row| (time(&row[8]), to_row(&row, owner))).collect();
+    rows.sort_by(|(a_time, a), (b_time, b)| (a_time, &a.id).cmp(&(b_time, &b.id)));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn to_row(values: &[Value], owner: Option<&Arc<str>>) -> Row {
+    let claim = owner.map(|owner| Claim { owner: owner.clone(), seq: int(&values[10]).unwrap_or_default() });
+    Row {
+        id: text(&values[0]).unwrap_or_default(),
+        attempts: count(&values[7]),
+        claim,
+        event: to_event(values),
+    }
+}
+
+pub(crate) fn to_dead(values: &[Value]) -> DeadEvent {
+    DeadEvent {
+        id: text(&values[0]).unwrap_or_default(),
+        tries: tries(count(&values[7])),
+        error: text(&values[11]),
+        created_at: time(&values[8]).unwrap_or_default(),
+        died_at: time(&values[12]),
+        event: to_event(values),
+    }
+}
+
+pub(crate) fn to_troubled(row: &[Value], status: Status, place: &'static str) -> Troubled {
+    let attempts = count(&row[4]);
+    Troubled {
+        id: text(&row[0]).unwrap_or_default(),
+        event_type: text(&row[1]).unwrap_or_default(),
+        aggregate_type: text(&row[2]).unwrap_or_else(|| GLOBAL.to_owned()),
+        aggregate_id: text(&row[3]),
+        place,
+        tries: if status == Status::Dead { tries(attempts) } else { attempts },
+        error: text(&row[5]),
+        occurred_at: time(&row[6]).unwrap_or_default(),
+        next_try_at: time(&row[7]).filter(|_| status == Status::Retry),
+    }
+}
+
+/// How often the handler of a dead event was called: the call that killed it is not counted in the column.
+fn tries(attempts: u32) -> u32 {
+    attempts.saturating_add(1)
+}
+
+fn to_event(values: &[Value]) -> Result<Event, String> {
+    let unreadable = values[..KINDS.len()].iter().find_map(|value| match value {
+        Value::Unreadable(problem) => Some(problem),
+        _ => None,
+    });
+    if let Some(problem) = unreadable {
+        return Err(format!("a column cannot be read: {problem}"));
+    }
+    let required = |index: usize, column: &str| text(&values[index]).ok_or_else(|| format!("{column} is NULL"));
+    let headers = Json
+        .parse_string_map(text(&values[6]).as_deref())
+        .map_err(|error| format!("headers are not a map of strings: {error}"))?;
+    Ok(Event::restore(Stored {
+        id: required(0, "event_id")?,
+        event_type: required(1, "event_type")?,
+        occurred_at: time(&values[8]).ok_or("created_at is NULL")?,
+        aggregate_type: text(&values[2]),
+        aggregate_id: text(&values[3]),
+        tenant_id: text(&values[4]),
+        headers,
+        payload_json: required(5, "payload")?,
+        available_at: time(&values[9]),
+    }))
+}
+
+pub(crate) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) => text.clone(),
+        _ => None,
+    }
+}
+
+pub(crate) fn int(value: &Value) -> Option<i64> {
+    match value {
+        Value::Int(number) => *number,
+        _ => None,
+    }
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    match value {
+        Value::Time(moment) => *moment,
+        _ => None,
+    }
+}
+
+fn count(value: &Value) -> u32 {
+    int(value).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+}

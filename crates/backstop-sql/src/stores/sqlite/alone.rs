@@ -1,0 +1,32 @@
+//! The right to be the only node on a table: a lock on a file beside the database's.
+
+use std::fs::{File, TryLockError};
+use std::path::PathBuf;
+
+use sqlx::SqlitePool;
+
+use super::super::Alone;
+use crate::{Error, TableName};
+
+/// Locks `<database>.<table>.lock`. The system lets go of it when the process ends, however it ends.
+pub(super) async fn take(pool: &SqlitePool, table: &TableName) -> Result<Alone, Error> {
+    let Some(database) = database_file(pool).await? else {
+        return Ok(Alone::held_by(())); // in memory: nobody else can reach it
+    };
+    let path = PathBuf::from(format!("{database}.{table}.lock"));
+    let unusable = |source| Error::LockFile { path: path.clone(), source };
+    let file = File::options().create(true).append(true).open(&path).map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Alone::held_by(file)),
+        Err(TryLockError::WouldBlock) => Err(Error::NotAlone { table: table.to_string() }),
+        Err(TryLockError::Error(source)) => Err(Error::LockFile { path, source }),
+    }
+}
+
+async fn database_file(pool: &SqlitePool) -> Result<Option<String>, Error> {
+    let file: Option<String> = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
+        .fetch_one(pool)
+        .await
+        .map_err(Error::database("asking for the database's file"))?;
+    Ok(file.filter(|file| !file.is_empty()))
+}

@@ -1,0 +1,42 @@
+//! A place of its own for each test, so that tests run side by side: a fresh database, prefix or directory.
+//!
+//! The servers are those that the variables `BACKSTOP_TEST_POSTGRES_URL`, `BACKSTOP_TEST_MYSQL_URL`,
+//! `BACKSTOP_TEST_REDIS_URL` and `BACKSTOP_TEST_KAFKA_BOOTSTRAP` name, or else the file
+//! `target/services/env` of the workspace, one `NAME=value` per line. Where a server does not answer, the
+//! test is [marked as skipped](crate::skip()) and gets `None`:
+//!
+//! ```no_run
+//! # #[cfg(feature = "postgres")]
+//! #[tokio::test]
+//! async fn an_order_survives_a_restart() {
+//!     let Some(database) = backstop_testkit::servers::postgres().await else { return };
+//!     let pool = database.pool().await;
+//!     // … the database is empty, nobody else knows it, and it is gone when `database` is dropped
+//! }
+//! ```
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod database;
+mod directory;
+mod kafka;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod left_behind;
+#[cfg(feature = "mysql")]
+mod mysql;
+mod name;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod redis;
+mod service;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+pub use directory::{Directory, directory};
+pub use kafka::{KafkaSpace, kafka};
+#[cfg(feature = "mysql")]
+pub use mysql::{MysqlDatabase, mysql};
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresDatabase, postgres};
+pub use redis::{RedisSpace, redis};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteDatabase, sqlite};
