@@ -126,6 +126,10 @@ component! {
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
     dispatch_dead: Counter "dispatch.dead", "Events buried: no further try.";
     dispatch_deferred: Counter "dispatch.deferred", "Events their handler put off.";
+    append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
+    settle_late: Counter "settle.late", "Settlements that came too late: the row was settled or claimed elsewhere.";
+    replay: Counter "replay", "Dead events set back to be delivered again.";
+    purge: Counter "purge", "Rows deleted because they were older than the retention.";
     queue_hot_depth: Gauge "queue.hot.depth", "Events in the hot queue.";
     queue_cold_depth: Gauge "queue.cold.depth", "Events in the cold queue.";
     lag_oldest_ms: Gauge "lag.oldest.ms", "How long the oldest due event has waited, in milliseconds.";

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backstop_admin::{Admin, metrics};
-use backstop_core::inspect::{Health, Report};
+use backstop_core::inspect::Report;
 use backstop_core::retry::Exponential;
 use backstop_core::{Clock, Shutdown, SystemClock};
 use backstop_sql::Outbox;
+use backstop_sql::store::{Census, DeadFilter};
 use sqlx::{Sqlite, SqlitePool};
 use tempfile::TempDir;
 
@@ -20,6 +21,9 @@ use shop::Shop;
 
 /// How often a line about the flow is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
+
+/// How often somebody replays what is dead.
+const REPLAY: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: args::Demo) -> anyhow::Result<()> {
     let data = Data::open(args.dir)?;
@@ -34,6 +38,7 @@ pub(crate) async fn run(args: args::Demo) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let serving = tokio::spawn(desk.serve(shutdown.child()));
     let shop = tokio::spawn(shop::take_orders(outbox.clone(), args.rate, shutdown.child()));
+    let operator = tokio::spawn(replay_the_dead(outbox.clone(), shutdown.child()));
     let ended = tokio::select! {
         ended = asked_to_end() => ended,
         () = after(args.run_for) => Ok(()),
@@ -41,10 +46,11 @@ pub(crate) async fn run(args: args::Demo) -> anyhow::Result<()> {
     };
 
     shutdown.begin();
+    operator.await.context("the operator's task failed")?;
     let taken = shop.await.context("the shop's task failed")?;
     let drained = outbox.close().await;
     serving.await.context("the dashboard's task failed")?;
-    summarize(taken?, &outbox.report().await)?;
+    summarize(taken?, &outbox).await?;
     pool.close().await;
     drained?;
     ended
@@ -129,6 +135,17 @@ async fn show_progress(outbox: &Outbox<Sqlite>) {
     }
 }
 
+/// An operator who comes by now and then and replays what is dead: some of it arrives this time.
+async fn replay_the_dead(outbox: Outbox<Sqlite>, shutdown: Shutdown) {
+    while shutdown.interrupts(tokio::time::sleep(REPLAY)).await.is_some() {
+        match outbox.dead().replay_all(DeadFilter::default()).run().await {
+            Ok(0) => {}
+            Ok(replayed) => println!("         an operator replayed {replayed} dead events"),
+            Err(stopped) => eprintln!("cannot replay: {stopped}"),
+        }
+    }
+}
+
 fn places(report: &Report) -> String {
     let each = report.places.iter().map(|place| {
         let more = if place.count.capped { "+" } else { "" };
@@ -138,24 +155,24 @@ fn places(report: &Report) -> String {
 }
 
 /// Says where every event is, and fails if one is nowhere.
-fn summarize(taken: shop::Taken, report: &Report) -> anyhow::Result<()> {
-    if let Health::Down(why) = &report.health {
-        bail!("cannot say where the events are: {why}");
-    }
-    let found: u64 = report.places.iter().map(|place| place.count.events).sum();
-    let flow = |name| report.flows.iter().find(|flow| flow.name == name).map_or(0, |flow| flow.total);
+async fn summarize(taken: shop::Taken, outbox: &Outbox<Sqlite>) -> anyhow::Result<()> {
+    let Census { waiting, retrying, dead, done } = outbox.store().census(u32::MAX).await?;
+    let found = waiting.events + retrying.events + dead.events + done.events;
+    let expected = taken.now + taken.before;
+    let metrics = outbox.metrics();
     println!();
     println!(
-        "appended {} this time, {} before; delivered {} this time.",
+        "appended {} this time, {} before; delivered {}, failed {}, replayed {} this time.",
         taken.now,
         taken.before,
-        flow("delivered")
+        metrics.dispatch_success.total(),
+        metrics.dispatch_failure.total(),
+        metrics.replay.total(),
     );
-    println!("in the table: {}", places(report));
-    if report.places.iter().any(|place| place.count.capped) {
-        return Ok(());
-    }
-    let expected = taken.now + taken.before;
+    println!(
+        "in the table: waiting {} · retrying {} · dead {} · done {}",
+        waiting.events, retrying.events, dead.events, done.events
+    );
     if found != expected {
         bail!("{expected} events were appended and {found} are in the table: please report this as a bug");
     }

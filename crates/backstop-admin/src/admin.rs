@@ -1,0 +1,88 @@
+//! What the desk looks at, gathered before it opens.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use backstop_core::inspect::Inspect;
+use tokio::net::TcpListener;
+
+use crate::routes::Desk;
+use crate::watched::Watched;
+use crate::{AdminError, Listening, routes};
+
+/// The operator's desk before it opens: say what it watches, then [`bind`](Admin::bind) it.
+///
+/// ```
+/// use backstop_admin::Admin;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let desk = Admin::new()
+///     .metrics(|| "# no metrics yet\n".to_owned())
+///     .bind("127.0.0.1:0".parse().unwrap())
+///     .await?;
+/// assert!(desk.address().ip().is_loopback());
+/// # Ok::<(), backstop_admin::AdminError>(())
+/// # }).unwrap();
+/// ```
+#[derive(Default)]
+pub struct Admin {
+    components: Vec<Arc<dyn Inspect>>,
+    metrics: Option<Render>,
+}
+
+/// Writes all metrics as Prometheus text.
+pub(crate) type Render = Arc<dyn Fn() -> String + Send + Sync>;
+
+impl Admin {
+    /// A desk that watches nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Shows this component too, below those added before it.
+    pub fn watch(mut self, component: Arc<dyn Inspect>) -> Self {
+        self.components.push(component);
+        self
+    }
+
+    /// Answers `/metrics` with what `render` writes, in Prometheus text format. It is called at each
+    /// scrape, so gauges that are not kept current can be set in it before it renders.
+    pub fn metrics(mut self, render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        self.metrics = Some(Arc::new(render));
+        self
+    }
+
+    /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
+    ///
+    /// Only a loopback address is accepted: whoever reaches the desk can read every event's metadata, and
+    /// there are no access tokens that would keep strangers out.
+    pub async fn bind(self, address: SocketAddr) -> Result<Listening, AdminError> {
+        if !address.ip().is_loopback() {
+            return Err(AdminError::NotLoopback { address });
+        }
+        let fault = |error| explain(address, error);
+        let listener = TcpListener::bind(address).await.map_err(fault)?;
+        let address = listener.local_addr().map_err(fault)?;
+        let desk = Desk { watched: Watched::new(self.components), metrics: self.metrics };
+        Ok(Listening::new(listener, address, routes::router(desk, address.ip())))
+    }
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("components", &self.components.len())
+            .field("metrics", &self.metrics.is_some())
+            .finish()
+    }
+}
+
+fn explain(address: SocketAddr, error: std::io::Error) -> AdminError {
+    match error.kind() {
+        ErrorKind::AddrInUse => AdminError::PortInUse { address },
+        ErrorKind::PermissionDenied => AdminError::PortNotPermitted { address },
+        _ => AdminError::Bind { address, source: error },
+    }
+}

@@ -1,0 +1,134 @@
+//! Who is let in, and how much of it: the checks in front of every route, the headers behind it.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::header::{
+    CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use tokio::sync::Semaphore;
+
+use crate::answer::sentence;
+
+/// How many bytes a request may carry. No route needs more than a short list of ids.
+pub(crate) const BODY_LIMIT: usize = 64 * 1024;
+
+/// How many requests are answered at the same time. One operator needs two.
+const CONCURRENT: usize = 32;
+
+/// Only what this server sends runs or is shown, and no other page can frame it: event fields are hostile text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const HEADERS: [(HeaderName, HeaderValue); 5] = [
+    (CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+    (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+    (HeaderName::from_static("cross-origin-resource-policy"), HeaderValue::from_static("same-origin")),
+];
+
+/// What the checks need to know.
+pub(crate) struct Guard {
+    bound: String,
+    requests: Semaphore,
+}
+
+/// Why a request is not let in.
+type Refusal = (StatusCode, &'static str);
+
+impl Guard {
+    pub(crate) fn new(bound: IpAddr) -> Self {
+        let bound = match bound {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        };
+        Self { bound, requests: Semaphore::new(CONCURRENT) }
+    }
+
+    fn check(&self, request: &Request) -> Result<(), Refusal> {
+        let authority = self.addressed(request)?;
+        same_origin(request, &authority)?;
+        short_enough(request.headers())
+    }
+
+    /// The host that the client believes it talks to. A page elsewhere whose name was pointed at 127.0.0.1
+    /// (DNS rebinding) reaches this server too, but it cannot forge this.
+    fn addressed(&self, request: &Request) -> Result<Authority, Refusal> {
+        let refusal = (
+            StatusCode::MISDIRECTED_REQUEST,
+            "this server answers only to 127.0.0.1, localhost and [::1]; check the address and the Host header",
+        );
+        let mut hosts = request.headers().get_all(HOST).into_iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(refusal) };
+        let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()).ok_or(refusal)?;
+        // A request line may name a host of its own; then both must be ours.
+        let named = [Some(&host), request.uri().authority()];
+        if named.into_iter().flatten().all(|authority| self.is_ours(authority)) {
+            Ok(host)
+        } else {
+            Err(refusal)
+        }
+    }
+
+    fn is_ours(&self, authority: &Authority) -> bool {
+        let host = authority.host();
+        let names = ["127.0.0.1", "localhost", "[::1]", &self.bound];
+        !authority.as_str().contains('@') && names.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+}
+
+/// A browser says which page a change comes from; another page on this machine is still another page. Other
+/// clients say nothing, and no page can make a browser say nothing.
+fn same_origin(request: &Request, authority: &Authority) -> Result<(), Refusal> {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Ok(());
+    }
+    let ours = |origin: &HeaderValue| {
+        origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == Some(authority.as_str())
+    };
+    if request.headers().get_all(ORIGIN).iter().all(ours) {
+        Ok(())
+    } else {
+        Err((
+            StatusCode::FORBIDDEN,
+            "this request comes from another site's page, which may not change anything here",
+        ))
+    }
+}
+
+fn short_enough(headers: &HeaderMap) -> Result<(), Refusal> {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > BODY_LIMIT) {
+        Err((StatusCode::PAYLOAD_TOO_LARGE, "the request is too large; at most 64 KiB are read"))
+    } else {
+        Ok(())
+    }
+}
+
+/// Lets a request in, or says why not.
+pub(crate) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if let Err((code, text)) = guard.check(&request) {
+        return sentence(request.uri(), code, text);
+    }
+    match guard.requests.try_acquire() {
+        Ok(_permit) => next.run(request).await,
+        Err(_) => sentence(
+            request.uri(),
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many requests at the same time; try again in a moment",
+        ),
+    }
+}
+
+/// Adds the headers that every answer carries.
+pub(crate) async fn harden(mut response: Response) -> Response {
+    response.headers_mut().extend(HEADERS);
+    response
+}

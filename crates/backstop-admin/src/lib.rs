@@ -1,0 +1,60 @@
+//! The operator's desk: one page that says where events are, and the API, health and metrics behind it.
+//!
+//! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so
+//! whatever implements that trait appears on the page. It listens on loopback only.
+//!
+//! | path | what it answers |
+//! |---|---|
+//! | `/` | the dashboard |
+//! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
+//! | `/health` | 200 while every component works, 503 when one is down |
+//! | `/metrics` | Prometheus text |
+//!
+//! ```
+//! use std::pin::Pin;
+//! use std::sync::Arc;
+//! use backstop_admin::Admin;
+//! use backstop_core::Shutdown;
+//! use backstop_core::inspect::{Health, Inspect, Report};
+//!
+//! struct Orders;
+//!
+//! impl Inspect for Orders {
+//!     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
+//!         Box::pin(async {
+//!             Report {
+//!                 kind: "outbox",
+//!                 name: "orders".into(),
+//!                 health: Health::Up,
+//!                 places: vec![],
+//!                 flows: vec![],
+//!                 troubled: vec![],
+//!             }
+//!         })
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let shutdown = Shutdown::new();
+//! let desk = Admin::new().watch(Arc::new(Orders)).bind("127.0.0.1:0".parse().unwrap()).await?;
+//! println!("the dashboard is at {}", desk.url());
+//! # shutdown.begin();
+//! desk.serve(shutdown).await; // until the shutdown begins
+//! # Ok::<(), backstop_admin::AdminError>(())
+//! # }).unwrap();
+//! ```
+
+mod admin;
+mod answer;
+mod error;
+mod guard;
+mod health;
+mod listening;
+pub mod metrics;
+mod page;
+mod routes;
+mod watched;
+
+pub use admin::Admin;
+pub use error::AdminError;
+pub use listening::Listening;

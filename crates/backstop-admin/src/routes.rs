@@ -1,0 +1,72 @@
+//! What is answered where.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+
+use crate::admin::Render;
+use crate::answer::sentence;
+use crate::guard::{self, Guard};
+use crate::health::Checkup;
+use crate::page;
+use crate::watched::Watched;
+
+/// What the handlers share.
+pub(crate) struct Desk {
+    pub(crate) watched: Watched,
+    pub(crate) metrics: Option<Render>,
+}
+
+/// Every route, behind the guard.
+pub(crate) fn router(desk: Desk, bound: IpAddr) -> Router {
+    let mut router = Router::new()
+        .route("/api/v1/components", get(components))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics));
+    for (path, answer) in page::assets() {
+        router = router.route(path, get(answer));
+    }
+    router
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Arc::new(desk))
+        .layer(DefaultBodyLimit::max(guard::BODY_LIMIT))
+        // The last layer is the first to see a request: what the guard refuses reaches no route, and its
+        // refusals carry the security headers too.
+        .layer(middleware::from_fn_with_state(Arc::new(Guard::new(bound)), guard::admit))
+        .layer(middleware::map_response(guard::harden))
+}
+
+async fn components(State(desk): State<Arc<Desk>>) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(desk.watched.reports().await)).into_response()
+}
+
+async fn health(State(desk): State<Arc<Desk>>) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Checkup::of(desk.watched.reports().await)).into_response()
+}
+
+async fn metrics(State(desk): State<Arc<Desk>>, uri: Uri) -> Response {
+    match &desk.metrics {
+        Some(render) => {
+            let headers =
+                [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), (CACHE_CONTROL, "no-store")];
+            (headers, render()).into_response()
+        }
+        None => sentence(&uri, StatusCode::NOT_FOUND, "this process gathers no metrics"),
+    }
+}
+
+async fn unknown(uri: Uri) -> Response {
+    sentence(&uri, StatusCode::NOT_FOUND, "there is nothing at this path; the dashboard is at /")
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Response {
+    let text = format!("this path does not answer {method}; use GET");
+    sentence(&uri, StatusCode::METHOD_NOT_ALLOWED, &text)
+}

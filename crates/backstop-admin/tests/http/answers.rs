@@ -1,0 +1,151 @@
+//! What the desk says about the components it watches.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use backstop_admin::Admin;
+use backstop_core::inspect::{Count, Flow, Health, Place, Report, Troubled};
+use backstop_core::{Clock, SystemClock};
+use serde_json::json;
+
+use crate::support::{Hanging, Open, Saying, report};
+
+#[tokio::test]
+async fn health_is_as_bad_as_the_worst_component() {
+    let up = || Saying::health("orders", Health::Up);
+    let slow = || Saying::health("emails", Health::Degraded("the poller is late".into()));
+    let gone = || Saying::health("audit", Health::Down("no connection".into()));
+
+    let answer = Open::watching([up() as _]).await.get("/health").await;
+    assert_eq!(answer.code, 200);
+    let orders = json!({"kind": "outbox", "name": "orders", "status": "UP"});
+    assert_eq!(answer.json(), json!({"status": "UP", "components": [orders]}));
+
+    let answer = Open::watching([up() as _, slow() as _]).await.get("/health").await;
+    assert_eq!((answer.code, &answer.json()["status"]), (200, &json!("DEGRADED")));
+    assert_eq!(answer.json()["components"][1]["why"], "the poller is late");
+
+    let answer = Open::watching([slow() as _, gone() as _]).await.get("/health").await;
+    assert_eq!((answer.code, &answer.json()["status"]), (503, &json!("DOWN")));
+}
+
+#[tokio::test]
+async fn a_desk_that_watches_nothing_is_up() {
+    let desk = Open::watching([]).await;
+    assert_eq!(desk.get("/health").await.json(), json!({"status": "UP", "components": []}));
+    assert_eq!(desk.get("/api/v1/components").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn a_component_that_hangs_is_down_and_holds_nobody_up() {
+    let desk = Open::watching([Arc::new(Hanging) as _, Saying::health("orders", Health::Up) as _]).await;
+    let reports = desk.get("/api/v1/components").await.json();
+    assert_eq!(reports[0]["health"], json!({"status": "down", "why": "did not answer within 2 s"}));
+    assert_eq!((&reports[1]["name"], &reports[1]["health"]), (&json!("orders"), &json!({"status": "up"})));
+}
+
+#[tokio::test]
+async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
+    let hostile = "<img src=x onerror=alert(1)>\"\u{0}\u{202e}</script>";
+    let now = SystemClock.now();
+    let troubled = Troubled {
+        id: "01K3".into(),
+        event_type: hostile.into(),
+        aggregate_type: "Order".into(),
+        aggregate_id: None,
+        place: "dead",
+        tries: 10,
+        error: Some(hostile.into()),
+        occurred_at: now,
+        next_try_at: None,
+    };
+    let component = Saying(Report {
+        places: vec![Place { name: "dead", meaning: "Given up.", count: Count::up_to(100, 250) }],
+        flows: vec![Flow { name: "delivered", meaning: "Handled.", total: 7 }],
+        troubled: vec![troubled],
+        ..report(hostile, Health::Up)
+    });
+    let answer = Open::watching([Arc::new(component) as _]).await.get("/api/v1/components").await;
+    assert!(answer.body.contains(r#"<img src=x onerror=alert(1)>\"\u0000"#), "{}", answer.body);
+    let expected = json!([{
+        "kind": "outbox",
+        "name": hostile,
+        "health": {"status": "up"},
+        "places": [{"name": "dead", "meaning": "Given up.", "count": {"events": 100, "capped": true}}],
+        "flows": [{"name": "delivered", "meaning": "Handled.", "total": 7}],
+        "troubled": [{
+            "id": "01K3",
+            "event_type": hostile,
+            "aggregate_type": "Order",
+            "aggregate_id": null,
+            "place": "dead",
+            "tries": 10,
+            "error": hostile,
+            "occurred_at": now,
+            "next_try_at": null,
+        }],
+    }]);
+    assert_eq!(answer.json(), expected);
+}
+
+#[tokio::test]
+async fn metrics_are_rendered_at_each_scrape() {
+    let scrapes = AtomicU32::new(0);
+    let render = move || format!("scrapes {}\n", scrapes.fetch_add(1, Ordering::Relaxed));
+    let desk = Open::new(Admin::new().metrics(render)).await;
+    let answer = desk.get("/metrics").await;
+    assert_eq!((answer.code, answer.body.as_str()), (200, "scrapes 0\n"));
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(desk.get("/metrics").await.body, "scrapes 1\n");
+}
+
+#[tokio::test]
+async fn without_metrics_the_path_says_so() {
+    let answer = Open::watching([]).await.get("/metrics").await;
+    assert_eq!((answer.code, answer.body.as_str()), (404, "this process gathers no metrics\n"));
+}
+
+#[tokio::test]
+async fn the_page_and_everything_it_names_are_served() {
+    let desk = Open::watching([]).await;
+    let page = desk.get("/").await;
+    assert_eq!((page.code, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
+    let mut named = references(&page.body, &["href=\"/assets/", "src=\"/assets/"]);
+    let mut served = BTreeSet::new();
+    while let Some(name) = named.pop() {
+        let asset = desk.get(&format!("/assets/{name}")).await;
+        assert_eq!((asset.code, asset.header("cache-control")), (200, Some("no-store")), "{name}");
+        if served.insert(name) {
+            named.extend(references(&asset.body, &["from \"./"]));
+        }
+    }
+    let files = [
+        "app.js",
+        "component.js",
+        "dom.js",
+        "history.js",
+        "mark.svg",
+        "style.css",
+        "troubled.js",
+        "words.js",
+    ];
+    assert!(served.iter().eq(files.iter()), "{served:?}");
+}
+
+/// The quoted texts behind each of these openings.
+fn references(text: &str, openings: &[&str]) -> Vec<String> {
+    let behind = |opening| text.split(opening).skip(1).filter_map(|rest| rest.split('"').next());
+    openings.iter().flat_map(|opening| behind(*opening)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn no_script_writes_markup_from_text() {
+    let desk = Open::watching([]).await;
+    for name in ["app", "component", "dom", "history", "troubled", "words"] {
+        let script = desk.get(&format!("/assets/{name}.js")).await.body;
+        for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".style."] {
+            assert!(!script.contains(sink), "{name}.js uses {sink}");
+        }
+    }
+}

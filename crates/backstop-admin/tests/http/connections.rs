@@ -1,0 +1,80 @@
+//! How the desk opens, how long it bears a client, how it closes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_admin::{Admin, AdminError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::support::{Answer, Hanging, Open};
+
+#[tokio::test]
+async fn a_busy_port_is_one_clear_sentence() {
+    let taken = Open::watching([]).await;
+    let error = Admin::new().bind(taken.address).await.unwrap_err();
+    let port = taken.address.port();
+    let sentence =
+        format!("port {port} on 127.0.0.1 is in use; choose another, or 0 for a free one");
+    assert_eq!(error.to_string(), sentence);
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_is_refused() {
+    for address in ["0.0.0.0:0", "192.0.2.7:7878", "[::]:0", "[2001:db8::1]:80"] {
+        let error = Admin::new().bind(address.parse().unwrap()).await.unwrap_err();
+        assert!(matches!(error, AdminError::NotLoopback { .. }), "{address}");
+        assert!(error.to_string().ends_with("use 127.0.0.1 or [::1]"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn one_connection_carries_many_requests() {
+    let desk = Open::watching([]).await;
+    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    for _ in 0..3 {
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        assert_eq!(Answer::read(&mut stream).await.code, 200);
+    }
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_nobody_who_is_idle() {
+    let desk = Open::watching([]).await;
+    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    Answer::read(&mut stream).await;
+
+    desk.shutdown.begin();
+    timeout(Duration::from_secs(1), desk.serving).await.expect("an idle connection delays nothing").unwrap();
+    assert!(TcpStream::connect(desk.address).await.is_err(), "the port is free again");
+}
+
+#[tokio::test]
+async fn a_hanging_client_does_not_stop_the_shutdown() {
+    let desk = Open::watching([Arc::new(Hanging) as _]).await;
+    let mut half = TcpStream::connect(desk.address).await.unwrap();
+    half.write_all(b"GET /health HTTP/1.1\r\nHost: loc").await.unwrap();
+    let mut silent = TcpStream::connect(desk.address).await.unwrap();
+    let mut asking = TcpStream::connect(desk.address).await.unwrap();
+    asking.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    // The desk has read them all once it has answered somebody who came later.
+    assert_eq!(desk.get("/").await.code, 200);
+
+    desk.shutdown.begin();
+    timeout(Duration::from_secs(5), desk.serving).await.expect("two seconds are enough").unwrap();
+    assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0, "its connection is closed");
+}
+
+// Paused time moves on by itself whenever all sides wait.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_finishes_its_request_is_let_go() {
+    let desk = Open::watching([]).await;
+    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").await.unwrap();
+    let before = Instant::now();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest).await;
+    assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
+}
