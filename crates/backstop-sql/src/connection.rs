@@ -37,10 +37,25 @@ pub trait Connection: Send {
 pub trait Connections: Send + Sync + 'static {
     /// A connection for a short time, outside any business transaction.
     fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>>;
+
+    /// Begins a transaction with the statement given. It is rolled back unless it is committed, also when
+    /// whoever waits for it gives up: no lock may go back to the pool.
+    fn transaction(
+        &self,
+        begin: &'static str,
+    ) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>>;
+}
+
+/// A transaction of the outbox's own.
+pub trait Transaction: Connection {
+    /// Makes what ran in it happen.
+    fn commit<'a>(self: Box<Self>) -> BoxFuture<'a, Result<(), Error>>
+    where
+        Self: 'a;
 }
 
 /// Implements the seam for the connection, pooled connection and pool of one of sqlx's databases.
-/// They differ only in how a moment is written and read.
+/// They differ only in how moments and arrays are written and read.
 macro_rules! sqlx_connection {
     // What derefs to a connection is one too.
     (@around $around:ty) => {
@@ -65,7 +80,10 @@ macro_rules! sqlx_connection {
             }
         }
     };
-    ($database:ty, $connection:ty, write_time: $write_time:expr, read_time: $read_time:expr) => {
+    (
+        $database:ty, $connection:ty,
+        write_time: $write_time:expr, read_time: $read_time:expr, write_texts: $write_texts:expr
+    ) => {
         impl $crate::connection::Connection for $connection {
             fn in_transaction(&self) -> bool {
                 sqlx::Connection::is_in_transaction(self)
@@ -76,11 +94,13 @@ macro_rules! sqlx_connection {
                 statement: &'a $crate::statement::Statement,
             ) -> $crate::BoxFuture<'a, Result<u64, $crate::Error>> {
                 Box::pin(async move {
-                    let done = bound(statement)
-                        .execute(self)
-                        .await
-                        .map_err($crate::Error::database("running a statement"))?;
-                    Ok(done.rows_affected())
+                    let done = if statement.values().is_empty() {
+                        // Without values there is nothing to prepare for, and some statements cannot be prepared.
+                        sqlx::raw_sql(sqlx::AssertSqlSafe(statement.text())).execute(self).await
+                    } else {
+                        bound(statement).execute(self).await
+                    };
+                    Ok(done.map_err($crate::Error::database("running a statement"))?.rows_affected())
                 })
             }
 
@@ -117,6 +137,33 @@ macro_rules! sqlx_connection {
                     Ok(Box::new(connection) as Box<dyn $crate::connection::Connection>)
                 })
             }
+
+            fn transaction(
+                &self,
+                begin: &'static str,
+            ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Transaction + '_>, $crate::Error>>
+            {
+                Box::pin(async move {
+                    let transaction = self
+                        .begin_with(begin)
+                        .await
+                        .map_err($crate::Error::database("beginning a transaction"))?;
+                    Ok(Box::new(transaction) as Box<dyn $crate::connection::Transaction>)
+                })
+            }
+        }
+
+        impl $crate::connection::Transaction for sqlx::Transaction<'_, $database> {
+            fn commit<'a>(self: Box<Self>) -> $crate::BoxFuture<'a, Result<(), $crate::Error>>
+            where
+                Self: 'a,
+            {
+                Box::pin(async move {
+                    sqlx::Transaction::commit(*self)
+                        .await
+                        .map_err($crate::Error::database("committing a transaction"))
+                })
+            }
         }
 
         fn bound(
@@ -128,6 +175,7 @@ macro_rules! sqlx_connection {
                 $crate::statement::Value::Text(text) => query.bind(text.as_deref()),
                 $crate::statement::Value::Int(number) => query.bind(*number),
                 $crate::statement::Value::Time(moment) => query.bind(moment.map($write_time)),
+                $crate::statement::Value::Texts(texts) => query.bind($write_texts(texts)),
                 // Never bound: it only comes out of rows.
                 $crate::statement::Value::Unreadable(_) => query.bind(None::<&str>),
             })

@@ -105,13 +105,11 @@ pub enum Error {
     #[error("{0}")]
     State(&'static str),
 
-    /// A setting that makes no sense, or that is missing.
-    #[error("setting {setting} {rule}")]
-    Setting {
-        /// The setting, by the name of its builder method.
-        setting: &'static str,
-        /// The rule, worded to follow the name.
-        rule: &'static str,
+    /// Settings that make no sense or are missing: all of them.
+    #[error("{}", list(faults))]
+    Settings {
+        /// Every fault.
+        faults: Vec<SettingFault>,
     },
 
     /// Two handlers for the same events.
@@ -128,6 +126,53 @@ pub enum Error {
     /// The outbox did not stop in time; what was in its hands is still in the table.
     #[error("the outbox did not stop within {0:?}; what it held stays in the table and is delivered later")]
     Drain(Duration),
+
+    /// A database server that cannot be reached, or does not let us in.
+    #[error("cannot connect to {server}: {source}; check that it runs there, and the user, password and database")]
+    Connect {
+        /// Where it should be. Never a password.
+        server: String,
+        /// What the driver said.
+        source: sqlx::Error,
+    },
+
+    /// A database URL that cannot be read. It is not shown, because it may hold a password.
+    #[error("the database URL cannot be used: {0}; write it like postgres://user:password@host:5432/database")]
+    Url(#[source] sqlx::Error),
+
+    /// A database URL that names no database we know.
+    #[error("unknown database {scheme:?} in the URL; begin it with postgres:, mysql:, mariadb: or sqlite:")]
+    Scheme {
+        /// What stands before the first colon; empty if there is none.
+        scheme: String,
+    },
+
+    /// A database that this program was built without.
+    #[error("this program was built without {database}; build it with the cargo feature `{feature}`")]
+    Feature {
+        /// The database.
+        database: &'static str,
+        /// The feature that brings it.
+        feature: &'static str,
+    },
+
+    /// Another node has been migrating for too long.
+    #[error("another node has been migrating for {0:?}; look for a session that waits for a lock, then try again")]
+    Migrating(Duration),
+}
+
+/// One setting that makes no sense or is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettingFault {
+    /// The setting, by the name of its builder method.
+    pub setting: &'static str,
+    /// The rule, worded to follow the name.
+    pub rule: &'static str,
+}
+
+fn list(faults: &[SettingFault]) -> String {
+    let each = faults.iter().map(|SettingFault { setting, rule }| format!("setting {setting} {rule}"));
+    each.collect::<Vec<_>>().join("; ")
 }
 
 impl Error {

@@ -16,10 +16,22 @@ pub mod store;
 mod stores;
 mod table;
 
-pub use error::Error;
+pub use error::{Error, SettingFault};
 pub use outbox::Outbox;
 pub use stores::Supported;
 pub use table::TableName;
+
+/// MySQL and MariaDB.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use crate::stores::mysql::open::open;
+}
+
+/// PostgreSQL.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use crate::stores::postgres::open::open;
+}
 
 /// SQLite, the embedded default.
 #[cfg(feature = "sqlite")]

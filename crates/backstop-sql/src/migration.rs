@@ -1,8 +1,8 @@
 //! Migrations: embedded, rendered for the table name in use, each run once.
 
-use crate::connection::{Connection, Kind};
+use crate::connection::{Connection, Connections, Kind};
 use crate::statement::{Statement, Value};
-use crate::stores::Dialect;
+use crate::stores::{Dialect, Explanation};
 use crate::{Error, TableName};
 
 /// One step of a table's schema. `{table}` in it stands for the table's name and `{idx}` for the beginning
@@ -16,38 +16,56 @@ pub struct Migration {
 }
 
 impl Migration {
-    /// The statements for a table of that name.
-    fn statements(&self, table: &TableName) -> impl Iterator<Item = String> {
-        let idx = if *table == TableName::default() { "idx".to_owned() } else { format!("idx_{table}") };
-        let rendered = self.sql.replace("{table}", table.as_str()).replace("{idx}", &idx);
-        let statements: Vec<_> = rendered.split(";\n").map(str::trim).map(str::to_owned).collect();
-        statements.into_iter().filter(|statement| !statement.is_empty())
+    /// The text for a table of that name.
+    fn rendered(&self, table: &TableName) -> String {
+        self.sql.replace("{table}", table.as_str()).replace("{idx}", &table.index_prefix())
+    }
+
+    /// Its statements for a table of that name.
+    fn statements(&self, table: &TableName) -> Vec<String> {
+        let rendered = self.rendered(table);
+        rendered.split(";\n").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// The statement that writes down that it ran, for whoever runs the text by hand; it may be run twice.
+    fn note(&self, table: &TableName) -> String {
+        let Self { version, .. } = self;
+        format!(
+            "INSERT INTO backstop_migration (table_name, version)\nSELECT '{table}', {version} WHERE NOT EXISTS\n  \
+             (SELECT 1 FROM backstop_migration WHERE table_name = '{table}' AND version = {version})"
+        )
     }
 }
 
 /// Which versions each table has. Its own table, because other tools keep one of theirs.
-const HISTORY: &str = "create table if not exists backstop_migration (
-  table_name varchar(63) not null,
-  version    bigint      not null,
-  primary key (table_name, version)
+const HISTORY: &str = "CREATE TABLE IF NOT EXISTS backstop_migration (
+  table_name VARCHAR(63) NOT NULL,
+  version    BIGINT      NOT NULL,
+  PRIMARY KEY (table_name, version)
 )";
+
+/// All migrations as one text, for whoever runs them with another tool.
+pub(crate) fn script(dialect: &dyn Dialect, table: &TableName) -> String {
+    let mut script = format!("{HISTORY};\n");
+    for migration in dialect.migrations() {
+        script += &format!("\n{}\n{};\n", migration.rendered(table).trim_end(), migration.note(table));
+    }
+    script
+}
 
 /// Brings a table up to date, one node at a time.
 pub(crate) async fn migrate(
     dialect: &dyn Dialect,
-    connection: &mut dyn Connection,
+    connections: &dyn Connections,
     table: &TableName,
 ) -> Result<(), Error> {
-    let (begin, commit, rollback) = dialect.migration_lock();
-    run(dialect, connection, begin).await?;
-    match migrate_locked(dialect, connection, table).await {
-        Ok(()) => run(dialect, connection, commit).await,
-        Err(error) => {
-            // The first error is the one that helps; a rollback that fails too only follows from it.
-            let _ = run(dialect, connection, rollback).await;
-            Err(error)
-        }
-    }
+    let mut transaction = connections.transaction(dialect.migration_begin()).await?;
+    dialect.lock_migrations(&mut *transaction).await?;
+    let migrated = migrate_locked(dialect, &mut *transaction, table).await;
+    // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
+    let unlocked = dialect.unlock_migrations(&mut *transaction).await;
+    migrated.and(unlocked)?;
+    transaction.commit().await
 }
 
 async fn migrate_locked(
@@ -61,15 +79,12 @@ async fn migrate_locked(
     for migration in dialect.migrations().iter().filter(|migration| migration.version > current) {
         tracing::info!(table = %table, version = migration.version, "migrating");
         for statement in migration.statements(table) {
-            run(dialect, connection, &statement).await?;
+            match run(dialect, connection, &statement).await {
+                Err(Error::Database { source, .. }) if dialect.is_there_already(&source) => {}
+                other => other?,
+            }
         }
-        let mut note = Statement::new(dialect.marks());
-        note.push("insert into backstop_migration (table_name, version) values (")
-            .bind(table.as_str())
-            .push(", ")
-            .bind(migration.version)
-            .push(")");
-        connection.execute(&note).await?;
+        run(dialect, connection, &migration.note(table)).await?;
     }
     Ok(())
 }
@@ -81,9 +96,13 @@ pub(crate) async fn check(
     table: &TableName,
 ) -> Result<(), Error> {
     let mut question = Statement::new(dialect.marks());
-    question.push(&format!("select claim_seq from {table} where 1 = 0"));
-    connection.fetch(&question, &[Kind::Int]).await?;
-    let current = version_of(dialect, connection, table).await?;
+    question.push(&format!("select event_id from {table} where 1 = 0"));
+    connection.fetch(&question, &[Kind::Text]).await?;
+    let current = match version_of(dialect, connection, table).await {
+        // Nobody has migrated anything here: the table is somebody else's work.
+        Err(Error::Database { source, .. }) if dialect.explain(&source) == Some(Explanation::NoTable) => 0,
+        other => other?,
+    };
     not_newer(dialect, table, current)?;
     if current < latest(dialect) {
         return Err(Error::OldSchema { table: table.to_string(), found: current, wanted: latest(dialect) });

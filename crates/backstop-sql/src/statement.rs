@@ -13,6 +13,9 @@ pub enum Value {
     Int(Option<i64>),
     /// A moment in UTC, or NULL.
     Time(Option<Timestamp>),
+    /// Only bound, and only where the database has arrays: any number of texts behind one mark, so that
+    /// the text of the statement does not change with their number.
+    Texts(Vec<String>),
     /// Only in rows: the column holds something else, and this says what is wrong. One such row must not
     /// keep the others from being read.
     Unreadable(String),

@@ -10,7 +10,7 @@ use backstop_core::{Event, Timestamp};
 use crate::connection::Connection;
 use crate::{BoxFuture, Error};
 
-pub use crate::stores::SqlStore;
+pub use crate::stores::{DatabaseKind, SqlStore};
 
 /// Which clock a question is asked by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -37,6 +37,28 @@ impl TableName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// What the names of its indexes begin with: `idx` for the table's own name, `idx_<table>` for
+    /// another, since some databases keep the names of all indexes in one space.
+    pub(crate) fn index_prefix(&self) -> String {
+        // What is left of PostgreSQL's 63 characters for the longest of our indexes.
+        const ROOM: usize = TableName::MAX_CHARS - "idx_".len() - "_status_available".len();
+        const HASH: usize = "_01234567".len();
+        let name = &self.0;
+        if *self == Self::default() {
+            "idx".to_owned()
+        } else if name.len() <= ROOM {
+            format!("idx_{name}")
+        } else {
+            // Cut names must still differ, or a table would pass for having the indexes of another.
+            format!("idx_{}_{:08x}", &name[..ROOM - HASH], hash(name))
+        }
+    }
+}
+
+/// FNV-1a: small, and the same for ever, as the name of an index has to be.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 impl Default for TableName {
@@ -55,6 +77,18 @@ impl fmt::Display for TableName {
 mod tests {
     use super::*;
 
+    #[test]
+    fn long_names_get_index_names_that_fit_and_differ() {
+        let prefix = |name: &str| TableName::new(name).unwrap().index_prefix();
+        assert_eq!(TableName::default().index_prefix(), "idx");
+        assert_eq!(prefix("orders"), "idx_orders");
+        let (one, two) = (prefix(&format!("{}1", "a".repeat(62))), prefix(&format!("{}2", "a".repeat(62))));
+        assert_ne!(one, two);
+        assert!(format!("{one}_status_available").len() <= 63);
+        assert_eq!(prefix(&"b".repeat(42)), format!("idx_{}", "b".repeat(42)));
+    }
+
+    /// Rules: O-463.
     #[test]
     fn only_plain_identifiers_are_table_names() {
         for fine in ["outbox_event", "_x", "A1", &"a".repeat(63)] {

@@ -1,71 +1,134 @@
-//! Putting an outbox together: settings with their defaults, checked all at once before anything starts.
+//! Putting an outbox together: one builder, four modes, each offering the settings that mean something in it.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::event::{AggregateType, EventType};
-use backstop_core::handler::SharedHandler;
-use backstop_core::retry::{Policy, Retry, SharedPolicy};
+use backstop_core::event::{AggregateType, EventType, GLOBAL};
+use backstop_core::retry::Policy;
 use backstop_core::{Handler, telemetry};
 
-use super::dispatcher::Dispatcher;
-use super::poller::{self, Poller};
-use super::registry::Registry;
+use super::hook::{Hook, Hooks, HotPath};
+use super::in_flight::Tracker;
+use super::interceptor::Interceptor;
+use super::poller::{Locking, new_owner};
+use super::purge::{self, Purger, StorePurger};
+use super::registry::{BoundHandler, Registry};
 use super::report::Reporter;
-use super::{Inner, Outbox, dispatcher};
-use crate::store::Store;
-use crate::stores::SqlStore;
+use super::settings::Faults;
+use super::writer::Writer;
+use super::{Inner, Outbox, dispatcher, poller};
+use crate::connection::Connections;
+use crate::store::{Born, Order, SqlStore, Store};
 use crate::{Error, Supported, TableName};
+
+/// The mode of [`Outbox::single_node`].
+#[derive(Debug)]
+pub enum SingleNode {}
+
+/// The mode of [`Outbox::multi_node`].
+#[derive(Debug)]
+pub enum MultiNode {}
+
+/// The mode of [`Outbox::ordered`].
+#[derive(Debug)]
+pub enum Ordered {}
+
+/// The mode of [`Outbox::writer_only`].
+#[derive(Debug)]
+pub enum WriterOnly {}
+
+/// What the modes have in common.
+mod modes {
+    use super::{MultiNode, Ordered, SingleNode, WriterOnly};
+
+    /// One of the four modes.
+    pub trait Mode {
+        const MODE: super::Kind;
+    }
+
+    /// A mode that delivers events.
+    pub trait Delivering: Mode {}
+
+    /// A mode whose delivery can be tuned.
+    pub trait Tunable: Delivering {}
+
+    impl Mode for SingleNode {
+        const MODE: super::Kind = super::Kind::SingleNode;
+    }
+    impl Mode for MultiNode {
+        const MODE: super::Kind = super::Kind::MultiNode;
+    }
+    impl Mode for Ordered {
+        const MODE: super::Kind = super::Kind::Ordered;
+    }
+    impl Mode for WriterOnly {
+        const MODE: super::Kind = super::Kind::WriterOnly;
+    }
+    impl Delivering for SingleNode {}
+    impl Delivering for MultiNode {}
+    impl Delivering for Ordered {}
+    impl Tunable for SingleNode {}
+    impl Tunable for MultiNode {}
+}
+
+use modes::{Delivering, Mode, Tunable};
+
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    SingleNode,
+    MultiNode,
+    Ordered,
+    WriterOnly,
+}
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
 #[must_use = "an outbox does nothing until `start` is called"]
-pub struct Builder<DB: Supported> {
+pub struct Builder<DB: Supported, M> {
     pool: sqlx::Pool<DB>,
     name: String,
     table: String,
-    locking: Option<Locking>,
-    handlers: Vec<(String, String, SharedHandler)>,
-    retry: Retry,
-    dispatcher: dispatcher::Config,
-    poller: poller::Config,
-    drain_timeout: Duration,
+    migrate: bool,
+    guard: bool,
+    registry: Registry,
+    duplicate: Option<Error>,
+    hooks: Hooks,
+    store: Option<Arc<dyn Store>>,
+    connections: Option<Arc<dyn Connections>>,
+    dispatcher: dispatcher::Settings,
+    poller: poller::Settings,
+    hot_grace: Duration,
+    purge: Option<purge::Settings>,
+    purger: Option<Box<dyn Purger>>,
     metrics_prefix: String,
+    recorder: Option<Arc<dyn metrics::Recorder + Send + Sync>>,
+    mode: PhantomData<fn() -> M>,
 }
 
-/// How rows are claimed, where several nodes share the table.
-#[derive(Debug, Clone)]
-pub(super) enum Locking {
-    Missing,
-    Claims { owner: Arc<str>, timeout: Duration },
-}
-
-impl<DB: Supported> Builder<DB> {
-    pub(super) fn new(pool: sqlx::Pool<DB>, locking: Option<Locking>) -> Self {
+impl<DB: Supported, M: Mode> Builder<DB, M> {
+    pub(super) fn new(pool: sqlx::Pool<DB>) -> Self {
         Self {
             pool,
             name: "outbox".to_owned(),
             table: TableName::default().to_string(),
-            locking,
-            handlers: Vec::new(),
-            retry: Retry::default(),
-            dispatcher: dispatcher::Config::default(),
-            poller: poller::Config::default(),
-            drain_timeout: Duration::from_millis(5_000),
+            migrate: true,
+            guard: true,
+            registry: Registry::new(),
+            duplicate: None,
+            hooks: Hooks::default(),
+            store: None,
+            connections: None,
+            dispatcher: dispatcher::Settings::default(),
+            poller: poller::Settings::default(),
+            hot_grace: Duration::from_secs(30),
+            purge: None,
+            purger: None,
             metrics_prefix: telemetry::Outbox::DEFAULT_PREFIX.to_owned(),
+            recorder: None,
+            mode: PhantomData,
         }
-    }
-
-    /// Registers the handler for the events of one type about one kind of aggregate. Each such pair has
-    /// exactly one handler; an event that finds none is buried at once.
-    pub fn on(
-        mut self,
-        aggregate_type: impl AggregateType,
-        event_type: impl EventType,
-        handler: impl Handler,
-    ) -> Self {
-        let handler = SharedHandler::new(handler);
-        self.handlers.push((aggregate_type.name().to_owned(), event_type.name().to_owned(), handler));
-        self
     }
 
     /// The name by which operators know it. Defaults to `outbox`.
@@ -80,71 +143,30 @@ impl<DB: Supported> Builder<DB> {
         self
     }
 
-    /// How old a claim must be before another node may take the row; required by
-    /// [`multi_node`](Outbox::multi_node). It must be longer than the slowest handler takes.
-    pub fn claim_locking(self, timeout: Duration) -> Self {
-        let owner = format!("node-{}", backstop_core::event::next_id());
-        self.claim_locking_as(owner, timeout)
-    }
-
-    /// [`claim_locking`](Self::claim_locking) under an owner's name of one's own, at most 128 characters.
-    /// It must be new at each start, or a restarted node takes its old claims for its own.
-    pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
-        self.locking = Some(Locking::Claims { owner: owner.into().into(), timeout });
+    /// Whether [`start`](Self::start) creates the table or brings it up to date. Without it the table is only
+    /// checked. Defaults to yes.
+    pub fn migrate(mut self, migrate: bool) -> Self {
+        self.migrate = migrate;
         self
     }
 
-    /// How many events are handled at the same time. Defaults to 4.
-    pub fn worker_count(mut self, workers: usize) -> Self {
-        self.dispatcher.workers = workers;
+    /// Adds a hook around the writing of events. Defaults to none.
+    pub fn hook(mut self, hook: impl Hook) -> Self {
+        self.hooks.add(Arc::new(hook));
         self
     }
 
-    /// How many committed events may wait in memory. Defaults to 1000.
-    pub fn hot_queue_capacity(mut self, events: usize) -> Self {
-        self.dispatcher.hot_capacity = events;
+    /// Deletes rows that have been DONE or DEAD for longer than the retention; in writer-only mode rows of
+    /// any status, by when they were created. Defaults to keeping everything.
+    pub fn purge(mut self, settings: purge::Settings) -> Self {
+        self.purge = Some(settings);
         self
     }
 
-    /// How many polled events may wait in memory. Defaults to 1000.
-    pub fn cold_queue_capacity(mut self, events: usize) -> Self {
-        self.dispatcher.cold_capacity = events;
-        self
-    }
-
-    /// How often a handler is called for an event at most. Defaults to 10.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.retry.max_attempts = attempts;
-        self
-    }
-
-    /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
-    pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.retry.policy = SharedPolicy::new(policy);
-        self
-    }
-
-    /// How often the table is looked at. Defaults to 5 s.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.poller.interval = interval;
-        self
-    }
-
-    /// How many rows are read at once. Defaults to 50.
-    pub fn batch_size(mut self, rows: u32) -> Self {
-        self.poller.batch_size = rows;
-        self
-    }
-
-    /// Rows younger than this are left to the hot path. Defaults to zero.
-    pub fn skip_recent(mut self, age: Duration) -> Self {
-        self.poller.skip_recent = age;
-        self
-    }
-
-    /// How long [`close`](Outbox::close) waits for handlers. Defaults to 5 s.
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
+    /// Deletes with a purger of one's own.
+    pub fn purger(mut self, purger: impl Purger) -> Self {
+        self.purger = Some(Box::new(purger));
+        self.purge.get_or_insert_default();
         self
     }
 
@@ -154,60 +176,276 @@ impl<DB: Supported> Builder<DB> {
         self
     }
 
-    /// Checks the settings, creates or updates the table, and starts delivering.
-    pub async fn start(self) -> Result<Outbox<DB>, Error> {
-        self.check()?;
-        let mut registry = Registry::default();
-        for (aggregate_type, event_type, handler) in self.handlers {
-            registry.register(aggregate_type, event_type, handler)?;
-        }
-        let table = TableName::new(self.table)?;
-        let store: Arc<dyn Store> =
-            Arc::new(SqlStore::new(DB::dialect(), DB::connections(self.pool.clone()), table));
-        store.migrate().await?;
+    /// Where metrics are recorded. Defaults to the process's recorder.
+    pub fn metrics_recorder(mut self, recorder: Arc<dyn metrics::Recorder + Send + Sync>) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
 
-        let metrics = Arc::new(telemetry::Outbox::new(self.metrics_prefix));
-        let dispatcher =
-            Dispatcher::start(store.clone(), registry, self.retry, self.dispatcher, metrics.clone());
-        let locking = match self.locking {
-            Some(Locking::Claims { owner, timeout }) => Some((owner, timeout)),
-            None | Some(Locking::Missing) => None,
+    /// Keeps events in a store of one's own. Defaults to the table on the pool.
+    pub fn store(mut self, store: Arc<dyn Store>) -> Self {
+        self.store = Some(store);
+        self
+    }
+
+    /// Takes the outbox's own connections from somewhere else than the pool.
+    pub fn connections(mut self, connections: Arc<dyn Connections>) -> Self {
+        self.connections = Some(connections);
+        self
+    }
+
+    /// Checks the settings, creates or checks the table, and starts what the mode has.
+    pub async fn start(mut self) -> Result<Outbox<DB>, Error> {
+        self.check()?;
+        let table = TableName::new(std::mem::take(&mut self.table))?;
+        let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
+        let store: Arc<dyn Store> = self
+            .store
+            .clone()
+            .unwrap_or_else(|| Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone())));
+        if self.migrate { store.migrate().await? } else { store.check().await? }
+        let alone = match M::MODE {
+            Kind::SingleNode | Kind::Ordered if self.guard => Some(DB::alone(&self.pool, &table).await?),
+            _ => None,
         };
-        let poller = Poller::start(store.clone(), dispatcher.feed(), self.poller, locking, metrics.clone());
+
+        let metrics = Arc::new(match &self.recorder {
+            Some(recorder) => telemetry::Outbox::with_recorder(self.metrics_prefix.clone(), recorder),
+            None => telemetry::Outbox::new(self.metrics_prefix.clone()),
+        });
+        let purge = self.build_purge(&store, connections, &metrics)?;
+        let (dispatcher, poller) = match M::MODE {
+            Kind::WriterOnly => (None, None),
+            _ => {
+                let dispatcher = self.dispatcher.clone().start(store.clone(), self.registry.clone(), metrics.clone())?;
+                let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
+                (Some(dispatcher), Some(poller))
+            }
+        };
+        let writer = self.writer(&store, dispatcher.as_ref(), &metrics);
         let reporter = Reporter::new(self.name, store.clone(), metrics.clone());
-        let inner = Inner { store, dispatcher, poller, reporter, metrics, drain_timeout: self.drain_timeout };
+        let inner = Inner { store, writer, dispatcher, poller, purge, reporter, metrics, alone: alone.into() };
+        inner.start_loops().await?;
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }
 
-    fn check(&self) -> Result<(), Error> {
-        let positive = "must be at least 1";
-        let lasting = "must be longer than zero";
-        let faults = [
-            (self.dispatcher.workers == 0, "worker_count", positive),
-            (self.dispatcher.hot_capacity == 0, "hot_queue_capacity", positive),
-            (self.dispatcher.cold_capacity == 0, "cold_queue_capacity", positive),
-            (self.retry.max_attempts == 0, "max_attempts", positive),
-            (self.poller.batch_size == 0, "batch_size", positive),
-            (self.poller.interval.is_zero(), "interval", lasting),
-            (
-                matches!(self.locking, Some(Locking::Missing)),
+    fn build_purge(
+        &mut self,
+        store: &Arc<dyn Store>,
+        connections: Arc<dyn Connections>,
+        metrics: &Arc<telemetry::Outbox>,
+    ) -> Result<Option<purge::Purge>, Error> {
+        let Some(settings) = self.purge.take() else { return Ok(None) };
+        let purger: Box<dyn Purger> = match self.purger.take() {
+            Some(purger) => purger,
+            None if M::MODE == Kind::WriterOnly => Box::new(StorePurger::by_age(store.clone())),
+            None => Box::new(StorePurger::of_ended(store.clone())),
+        };
+        settings.build(connections, purger, metrics.clone()).map(Some)
+    }
+
+    /// The writer, with the hot path where the mode has one.
+    fn writer(
+        &mut self,
+        store: &Arc<dyn Store>,
+        dispatcher: Option<&dispatcher::Dispatcher>,
+        metrics: &Arc<telemetry::Outbox>,
+    ) -> Writer {
+        let mut hooks = std::mem::take(&mut self.hooks);
+        let born = self.poller.locking.as_ref().map(|Locking { owner, timeout }| Born {
+            owner: owner.clone(),
+            age: timeout.saturating_sub(self.hot_grace),
+        });
+        if let (Kind::SingleNode | Kind::MultiNode, Some(dispatcher)) = (M::MODE, dispatcher) {
+            hooks.add(Arc::new(HotPath { feed: dispatcher.feed(), claim: born.as_ref().map(Born::claim) }));
+        }
+        Writer::assembled(store.clone(), hooks, born, metrics.clone())
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        if let Some(duplicate) = self.duplicate.take() {
+            return Err(duplicate);
+        }
+        let mut faults = Faults::default();
+        self.dispatcher.check(&mut faults);
+        self.poller.check(&mut faults);
+        if M::MODE == Kind::MultiNode && self.poller.locking.is_none() {
+            faults.add(
                 "claim_locking",
                 "is required by multi_node: say how old a claim must be before another node may take the row",
-            ),
-            (
-                matches!(&self.locking, Some(Locking::Claims { timeout, .. }) if timeout.is_zero()),
-                "claim_locking",
-                lasting,
-            ),
-            (
-                matches!(&self.locking, Some(Locking::Claims { owner, .. }) if !(1..=128).contains(&owner.chars().count())),
-                "claim_locking_as",
-                "needs an owner's name of 1 to 128 characters",
-            ),
-        ];
-        match faults.into_iter().find(|(broken, ..)| *broken) {
-            Some((_, setting, rule)) => Err(Error::Setting { setting, rule }),
-            None => Ok(()),
+            );
         }
+        if let Some(purge) = &self.purge {
+            purge.check(&mut faults);
+        }
+        faults.none()
+    }
+}
+
+impl<DB: Supported, M: Delivering> Builder<DB, M> {
+    /// Registers the handler for the events of one type about one kind of aggregate. Each such pair has
+    /// exactly one handler; an event that finds none is buried at once.
+    pub fn on(
+        mut self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        handler: impl Handler,
+    ) -> Self {
+        let registered = self.registry.register(aggregate_type, event_type, handler);
+        self.duplicate = self.duplicate.or(registered.err());
+        self
+    }
+
+    /// Registers the handler for the events of one type that name no aggregate type.
+    pub fn on_global(self, event_type: impl EventType, handler: impl Handler) -> Self {
+        self.on(GLOBAL, event_type, handler)
+    }
+
+    /// Registers a handler that knows its own pair.
+    pub fn on_bound(mut self, handler: BoundHandler) -> Self {
+        let registered = self.registry.register_bound(handler);
+        self.duplicate = self.duplicate.or(registered.err());
+        self
+    }
+
+    /// Takes the handlers of a registry, which may grow while the outbox runs. Those registered here before
+    /// are not used.
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = registry;
+        self
+    }
+
+    /// Adds an interceptor around every handler. Defaults to none.
+    pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
+        self.dispatcher = self.dispatcher.interceptor(interceptor);
+        self
+    }
+
+    /// Adds several interceptors, in their order.
+    pub fn interceptors(mut self, interceptors: impl IntoIterator<Item = Arc<dyn Interceptor>>) -> Self {
+        self.dispatcher = self.dispatcher.interceptors(interceptors);
+        self
+    }
+
+    /// What remembers the events in flight. Defaults to [`InFlight::new`](super::InFlight::new).
+    pub fn tracker(mut self, tracker: impl Tracker) -> Self {
+        self.dispatcher = self.dispatcher.tracker(tracker);
+        self
+    }
+
+    /// How long to rest between two looks at the table. Defaults to 5 s.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.poller = self.poller.interval(interval);
+        self
+    }
+
+    /// How many rows are read at once. Defaults to 50.
+    pub fn batch_size(mut self, rows: u32) -> Self {
+        self.poller = self.poller.batch_size(rows);
+        self
+    }
+
+    /// Rows younger than this are left to the hot path. Defaults to zero.
+    pub fn skip_recent(mut self, age: Duration) -> Self {
+        self.poller = self.poller.skip_recent(age);
+        self
+    }
+
+    /// How long [`close`](Outbox::close) waits for handlers. Defaults to 5 s.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.dispatcher = self.dispatcher.drain_timeout(timeout);
+        self
+    }
+}
+
+impl<DB: Supported, M: Tunable> Builder<DB, M> {
+    /// How many events are handled at the same time. Defaults to 4.
+    pub fn worker_count(mut self, workers: usize) -> Self {
+        self.dispatcher = self.dispatcher.worker_count(workers);
+        self
+    }
+
+    /// How many committed events may wait in memory. Defaults to 1000.
+    pub fn hot_queue_capacity(mut self, events: usize) -> Self {
+        self.dispatcher = self.dispatcher.hot_queue_capacity(events);
+        self
+    }
+
+    /// How many polled events may wait in memory. Defaults to 1000.
+    pub fn cold_queue_capacity(mut self, events: usize) -> Self {
+        self.dispatcher = self.dispatcher.cold_queue_capacity(events);
+        self
+    }
+
+    /// How often a handler is called for an event at most. Defaults to 10.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.dispatcher = self.dispatcher.max_attempts(attempts);
+        self
+    }
+
+    /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
+    pub fn retry_policy(mut self, policy: impl Policy) -> Self {
+        self.dispatcher = self.dispatcher.retry_policy(policy);
+        self
+    }
+}
+
+/// What the modes for one node have.
+macro_rules! for_one_node {
+    ($($mode:ty),*) => {$(
+        impl<DB: Supported> Builder<DB, $mode> {
+            /// Whether a second process on the same table is refused. Defaults to yes; switch it off where
+            /// no lock can be held, as behind a pooler that shares connections.
+            pub fn guard(mut self, guard: bool) -> Self {
+                self.guard = guard;
+                self
+            }
+        }
+    )*};
+}
+
+for_one_node!(SingleNode, Ordered);
+
+impl<DB: Supported> Builder<DB, MultiNode> {
+    /// How old a claim must be before another node may take the row. Required; it must be longer than the
+    /// slowest handler takes.
+    pub fn claim_locking(self, timeout: Duration) -> Self {
+        self.claim_locking_as(new_owner(), timeout)
+    }
+
+    /// [`claim_locking`](Self::claim_locking) under an owner's name of one's own, at most 128 characters.
+    /// It must be new at each start, or a restarted node takes its old claims for its own.
+    pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
+        self.poller = self.poller.claim_locking_as(owner, timeout);
+        self
+    }
+
+    /// How long a node that has just written a row has it to itself. If the node dies, others deliver the row
+    /// after this time. Defaults to 30 s, and is never longer than the claim's time-out.
+    pub fn hot_grace(mut self, grace: Duration) -> Self {
+        self.hot_grace = grace;
+        self
+    }
+}
+
+impl<DB: Supported> Builder<DB, Ordered> {
+    /// Strict order: one worker, one try, no hot path, rows in the order of their creation.
+    pub(super) fn strict(mut self) -> Self {
+        self.dispatcher = self.dispatcher.worker_count(1).max_attempts(1);
+        self.dispatcher.strict_order = true;
+        self.poller.order = Order::Created;
+        self
+    }
+}
+
+impl<DB: Supported, M> fmt::Debug for Builder<DB, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("name", &self.name)
+            .field("table", &self.table)
+            .field("dispatcher", &self.dispatcher)
+            .field("poller", &self.poller)
+            .field("purge", &self.purge)
+            .finish_non_exhaustive()
     }
 }

@@ -1,50 +1,199 @@
 //! The dispatcher: workers that draw events, run their handlers and pass on what became of them.
 
+use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::delivery::{Settlement, decide};
-use backstop_core::retry::{Jitter, Retry};
+use backstop_core::retry::{Jitter, Policy, Retry, SharedPolicy};
 use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::in_flight::{Hold, InFlight};
+use super::in_flight::{Hold, InFlight, Tracker};
+use super::interceptor::{Interceptor, Interceptors, panicked};
 use super::queues::{Queues, Source};
 use super::registry::Registry;
-use super::settler::{Settled, Settler};
+use super::settler::{self, Settled, Settler};
+use super::settings::Faults;
+use super::unheld::Unheld;
 use crate::Error;
 use crate::store::{Claim, Settle, Store};
 
-#[derive(Debug, Clone)]
-pub(super) struct Config {
+/// The settings of a [`Dispatcher`]; [`start`](Settings::start) checks them and starts its workers.
+#[derive(Clone)]
+pub struct Settings {
     pub(super) workers: usize,
     pub(super) hot_capacity: usize,
     pub(super) cold_capacity: usize,
+    pub(super) retry: Retry,
+    pub(super) drain_timeout: Duration,
+    pub(super) tracker: Arc<dyn Tracker>,
+    pub(super) interceptors: Interceptors,
+    /// Whether a deferral breaks a promise of order, and is worth a warning.
+    pub(super) strict_order: bool,
 }
 
-impl Default for Config {
+impl Default for Settings {
     fn default() -> Self {
-        Self { workers: 4, hot_capacity: 1_000, cold_capacity: 1_000 }
+        Self {
+            workers: 4,
+            hot_capacity: 1_000,
+            cold_capacity: 1_000,
+            retry: Retry::default(),
+            drain_timeout: Duration::from_millis(5_000),
+            tracker: Arc::new(InFlight::new()),
+            interceptors: Interceptors::default(),
+            strict_order: false,
+        }
     }
 }
 
-/// An event in the hands of this process.
-#[derive(Debug)]
-pub(super) struct Queued {
-    pub(super) event: Event,
-    pub(super) attempts: u32,
-    pub(super) claim: Option<Claim>,
-    hold: Hold,
+impl Settings {
+    /// How many events are handled at the same time. Defaults to 4.
+    pub fn worker_count(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// How many committed events may wait in memory. Defaults to 1000.
+    pub fn hot_queue_capacity(mut self, events: usize) -> Self {
+        self.hot_capacity = events;
+        self
+    }
+
+    /// How many polled events may wait in memory. Defaults to 1000.
+    pub fn cold_queue_capacity(mut self, events: usize) -> Self {
+        self.cold_capacity = events;
+        self
+    }
+
+    /// How often a handler is called for an event at most. Defaults to 10.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.retry.max_attempts = attempts;
+        self
+    }
+
+    /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
+    pub fn retry_policy(mut self, policy: impl Policy) -> Self {
+        self.retry.policy = SharedPolicy::new(policy);
+        self
+    }
+
+    /// How long [`close`](Dispatcher::close) waits for handlers. Defaults to 5 s.
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
+        self.drain_timeout = timeout;
+        self
+    }
+
+    /// What remembers the events in flight. Defaults to [`InFlight::new`].
+    pub fn tracker(mut self, tracker: impl Tracker) -> Self {
+        self.tracker = Arc::new(tracker);
+        self
+    }
+
+    /// Adds an interceptor around every handler. Defaults to none.
+    pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
+        self.interceptors.add(Arc::new(interceptor));
+        self
+    }
+
+    /// Adds several interceptors, in their order.
+    pub fn interceptors(mut self, interceptors: impl IntoIterator<Item = Arc<dyn Interceptor>>) -> Self {
+        interceptors.into_iter().for_each(|interceptor| self.interceptors.add(interceptor));
+        self
+    }
+
+    pub(super) fn check(&self, faults: &mut Faults) {
+        faults.at_least_one("worker_count", self.workers);
+        faults.at_least_one("hot_queue_capacity", self.hot_capacity);
+        faults.at_least_one("cold_queue_capacity", self.cold_capacity);
+        faults.at_least_one("max_attempts", self.retry.max_attempts as usize);
+    }
+
+    /// Checks the settings and starts the workers.
+    pub fn start(
+        self,
+        store: Arc<dyn Store>,
+        registry: Registry,
+        metrics: Arc<telemetry::Outbox>,
+    ) -> Result<Dispatcher, Error> {
+        let mut faults = Faults::default();
+        self.check(&mut faults);
+        faults.none()?;
+        Ok(Dispatcher::new(self, store, registry, metrics))
+    }
 }
 
-/// Owns the workers and the settler.
-pub(super) struct Dispatcher {
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("worker_count", &self.workers)
+            .field("hot_queue_capacity", &self.hot_capacity)
+            .field("cold_queue_capacity", &self.cold_capacity)
+            .field("max_attempts", &self.retry.max_attempts)
+            .field("drain_timeout", &self.drain_timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An event on its way to a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queued {
+    /// The event.
+    pub event: Event,
+    /// Where it comes from, which decides the queue it waits in.
+    pub source: Source,
+    /// How many tries have failed before.
+    pub attempts: u32,
+    /// The claim under which it is delivered.
+    pub claim: Option<Claim>,
+}
+
+impl Queued {
+    /// An event that has just been committed.
+    pub fn hot(event: Event) -> Self {
+        Self { event, source: Source::Hot, attempts: 0, claim: None }
+    }
+
+    /// An event read from its row.
+    pub fn cold(event: Event, attempts: u32) -> Self {
+        Self { event, source: Source::Cold, attempts, claim: None }
+    }
+}
+
+/// Runs handlers: events wait in a hot and a cold queue, workers draw them two to one, and what became of
+/// them is written in batches.
+///
+/// Part of an [`Outbox`](super::Outbox); also usable alone, as here with rows fed by hand:
+///
+/// ```
+/// use std::sync::Arc;
+/// use backstop_core::{Event, telemetry};
+/// use backstop_sql::{TableName, outbox::{Queued, Registry, dispatcher}, store::{SqlStore, Store}};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// # let directory = backstop_testkit::servers::directory();
+/// # let pool = backstop_sql::sqlite::open(directory.file("orders.db")).await?;
+/// let store: Arc<dyn Store> = Arc::new(SqlStore::on(pool, TableName::default()));
+/// store.migrate().await?;
+/// let registry = Registry::new();
+/// registry.register("Order", "OrderPlaced", |_: Event| async {})?;
+///
+/// let metrics = Arc::new(telemetry::Outbox::new("outbox"));
+/// let dispatcher = dispatcher::Settings::default().worker_count(8).start(store, registry, metrics)?;
+/// let event = Event::of("OrderPlaced").aggregate("Order", "1").json(&())?;
+/// assert!(dispatcher.enqueue(Queued::cold(event, 0)));
+/// dispatcher.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub struct Dispatcher {
     feed: Feed,
     running: Mutex<Option<Running>>,
+    drain_timeout: Duration,
 }
 
 struct Running {
@@ -55,8 +204,9 @@ struct Running {
 /// Where the hot path and the poller put events.
 #[derive(Clone)]
 pub(super) struct Feed {
-    queues: Arc<Queues<Queued>>,
-    in_flight: Arc<InFlight>,
+    queues: Arc<Queues<(Queued, Hold)>>,
+    tracker: Arc<dyn Tracker>,
+    unheld: Arc<Unheld>,
     metrics: Arc<telemetry::Outbox>,
 }
 
@@ -72,59 +222,81 @@ pub(super) enum Offer {
 }
 
 impl Dispatcher {
-    pub(super) fn start(
+    fn new(
+        settings: Settings,
         store: Arc<dyn Store>,
         registry: Registry,
-        retry: Retry,
-        config: Config,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
         let feed = Feed {
-            queues: Arc::new(Queues::new(config.hot_capacity, config.cold_capacity)),
-            in_flight: Arc::default(),
+            queues: Arc::new(Queues::new(settings.hot_capacity, settings.cold_capacity)),
+            tracker: settings.tracker.clone(),
+            unheld: Arc::default(),
             metrics: metrics.clone(),
         };
-        let settler = Settler::start(store, feed.in_flight.clone(), metrics);
-        let delivery = Arc::new(Delivery { registry, retry });
+        let settler = Settler::start(store, settings.tracker, metrics, settings.strict_order);
+        let delivery =
+            Arc::new(Delivery { registry, retry: settings.retry, interceptors: settings.interceptors });
         let mut workers = JoinSet::new();
-        for _ in 0..config.workers {
+        for _ in 0..settings.workers {
             workers.spawn(work(feed.clone(), delivery.clone(), settler.sender()));
         }
-        Self { feed, running: Mutex::new(Some(Running { workers, settler })) }
+        let running = Mutex::new(Some(Running { workers, settler }));
+        Self { feed, running, drain_timeout: settings.drain_timeout }
+    }
+
+    /// Queues an event. False when its queue is full or the dispatcher is closing: the event stays in the
+    /// table. An event that is in flight already is dropped, since its delivery is under way.
+    pub fn enqueue(&self, queued: Queued) -> bool {
+        let offer = match queued.source {
+            Source::Hot => self.feed.offer_hot(&queued.event, queued.claim),
+            Source::Cold => self.feed.offer_cold(queued.event, queued.attempts, queued.claim),
+        };
+        offer != Offer::Refused
+    }
+
+    /// How many more events the cold queue takes.
+    pub fn cold_queue_remaining_capacity(&self) -> usize {
+        self.feed.room()
     }
 
     pub(super) fn feed(&self) -> Feed {
         self.feed.clone()
     }
 
-    /// Stops taking events, lets the workers drain the queues for so long, then writes what is settled.
-    pub(super) async fn close(&self, drain_timeout: Duration) -> Result<(), Error> {
+    /// Stops taking events, lets the workers drain the queues within the drain time-out, then writes what
+    /// became of the events. What was not handled by then is aborted and stays in the table. Closing again
+    /// has no effect.
+    pub async fn close(&self) -> Result<(), Error> {
         self.feed.queues.close();
         let Some(Running { mut workers, settler }) = self.running.lock().await.take() else { return Ok(()) };
-        let drained = timeout(drain_timeout, async { while workers.join_next().await.is_some() {} }).await;
+        let drained =
+            timeout(self.drain_timeout, async { while workers.join_next().await.is_some() {} }).await;
         if drained.is_err() {
             let (hot, cold) = self.feed.queues.depths();
-            tracing::warn!(
-                running = workers.len(),
-                hot,
-                cold,
-                "handlers did not finish in time; their events stay in the table"
-            );
+            let running = workers.len();
+            tracing::warn!(running, hot, cold, "handlers did not finish in time; their events stay in the table");
             workers.shutdown().await;
         }
         settler.close().await;
-        drained.map_err(|_| Error::Drain(drain_timeout))
+        drained.map_err(|_| Error::Drain(self.drain_timeout))
+    }
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher").field("depths", &self.feed.queues.depths()).finish_non_exhaustive()
     }
 }
 
 impl Feed {
     /// Offers an event that has just been committed.
-    pub(super) fn offer_hot(&self, event: &Event) -> Offer {
+    pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>) -> Offer {
         if event.is_delayed() {
             self.metrics.enqueue_hot_skipped_delayed.increment();
             return Offer::Refused;
         }
-        let offer = self.offer(Source::Hot, event.clone(), 0, None);
+        let offer = self.offer(Queued { claim, ..Queued::hot(event.clone()) });
         match offer {
             Offer::Taken => self.metrics.enqueue_hot.increment(),
             Offer::Refused => {
@@ -132,7 +304,7 @@ impl Feed {
                 tracing::warn!(
                     event_id = event.id(),
                     event_type = event.event_type(),
-                    "the hot queue is full: the poller delivers this event"
+                    "the hot queue refused an event: the poller delivers it"
                 );
             }
             Offer::Duplicate => {}
@@ -142,19 +314,19 @@ impl Feed {
 
     /// Offers an event that the poller read.
     pub(super) fn offer_cold(&self, event: Event, attempts: u32, claim: Option<Claim>) -> Offer {
-        let offer = self.offer(Source::Cold, event, attempts, claim);
+        let offer = self.offer(Queued { claim, ..Queued::cold(event, attempts) });
         if offer == Offer::Taken {
             self.metrics.enqueue_cold.increment();
         }
         offer
     }
 
-    fn offer(&self, source: Source, event: Event, attempts: u32, claim: Option<Claim>) -> Offer {
-        let Some(hold) = self.in_flight.try_acquire(event.id()) else { return Offer::Duplicate };
-        let offer = match self.queues.push(source, Queued { event, attempts, claim, hold }) {
+    fn offer(&self, queued: Queued) -> Offer {
+        let Some(hold) = self.tracker.try_acquire(queued.event.id()) else { return Offer::Duplicate };
+        let offer = match self.queues.push(queued.source, (queued, hold)) {
             Ok(()) => Offer::Taken,
-            Err(refused) => {
-                self.in_flight.release(&refused.hold);
+            Err((_, hold)) => {
+                self.tracker.release(&hold);
                 Offer::Refused
             }
         };
@@ -169,7 +341,11 @@ impl Feed {
 
     /// How many events this process holds.
     pub(super) fn held(&self) -> usize {
-        self.in_flight.len()
+        self.tracker.held()
+    }
+
+    pub(super) fn unheld(&self) -> &Arc<Unheld> {
+        &self.unheld
     }
 
     fn show_depths(&self) {
@@ -180,42 +356,46 @@ impl Feed {
 }
 
 /// One worker: an event at a time, from the queue to its settlement.
-async fn work(feed: Feed, delivery: Arc<Delivery>, settled: super::settler::Sender) {
-    while let Some((_, queued)) = feed.queues.pop().await {
+async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
+    while let Some((queued, hold)) = feed.queues.pop().await {
         feed.show_depths();
         let settlement = delivery.deliver(&queued).await;
-        let Queued { event, attempts, claim, hold } = queued;
+        let Queued { event, attempts, claim, .. } = queued;
         let settle = Settle { id: event.id().to_owned(), claim, settlement };
         settled.send(Settled { settle, event, attempts, hold }).await;
     }
 }
 
-/// What workers share: whom an event goes to, and when a failed one is tried again.
+/// What workers share: whom an event goes to, what runs around it, and when a failed one is tried again.
 struct Delivery {
     registry: Registry,
     retry: Retry,
+    interceptors: Interceptors,
 }
 
 impl Delivery {
     async fn deliver(&self, queued: &Queued) -> Settlement {
-        let answer = match self.registry.handler_for(&queued.event) {
-            Some(handler) => call(handler, queued.event.clone()).await,
-            None => Err(unroutable(&queued.event)),
+        let (entered, ready) = self.interceptors.before(&queued.event);
+        let answer = match ready {
+            Ok(()) => self.route_and_call(&queued.event).await,
+            Err(failure) => Err(failure),
         };
+        self.interceptors.after(entered, &queued.event, answer.as_ref().err());
         decide(&self.retry, queued.attempts, answer, Jitter::random())
+    }
+
+    async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
+        match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
+            Some(handler) => call(&handler, event.clone()).await,
+            None => Err(unroutable(event)),
+        }
     }
 }
 
 /// Calls a handler; one that panics has failed like any other.
 async fn call(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
-    match AssertUnwindSafe(handler.handle(event)).catch_unwind().await {
-        Ok(answer) => answer,
-        Err(panic) => {
-            let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Err(Failure::transient("panic", format!("the handler panicked: {said}")))
-        }
-    }
+    let answered = AssertUnwindSafe(async { handler.handle(event).await }).catch_unwind().await;
+    answered.unwrap_or_else(|panic| Err(panicked("the handler", &*panic)))
 }
 
 fn unroutable(event: &Event) -> Failure {

@@ -1,50 +1,72 @@
 //! Which events this process holds, so that the hot path and the poller never deliver the same one twice.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// The ids in flight: from the moment an event is queued until it is settled.
-#[derive(Debug, Default)]
-pub(super) struct InFlight {
+use backstop_core::clock::Tick;
+use backstop_core::{Clock, SystemClock};
+
+/// Remembers the ids in flight: from the moment an event is queued until it is settled. In memory only.
+pub trait Tracker: Send + Sync + 'static {
+    /// Takes an id, unless it is held already.
+    fn try_acquire(&self, id: &str) -> Option<Hold>;
+
+    /// Lets go of an id.
+    fn release(&self, hold: &Hold);
+
+    /// How many ids are held.
+    fn held(&self) -> usize;
+}
+
+/// The right to hold one id. Letting go with it frees nothing that somebody else holds by then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// The event's id.
+    pub id: String,
+    /// Which taking of the id this is.
+    pub token: u64,
+}
+
+/// The standard tracker.
+///
+/// ```
+/// use backstop_sql::outbox::{InFlight, Tracker};
+///
+/// let in_flight = InFlight::new();
+/// let hold = in_flight.try_acquire("a").unwrap();
+/// assert!(in_flight.try_acquire("a").is_none());
+/// in_flight.release(&hold);
+/// assert!(in_flight.try_acquire("a").is_some());
+/// ```
+pub struct InFlight {
     held: Mutex<Held>,
+    ttl: Option<Duration>,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
-    tokens: HashMap<String, u64>,
+    holds: HashMap<String, (u64, Tick)>,
     last_token: u64,
 }
 
-/// The right to hold one id. Letting go with it frees nothing that somebody else holds by then.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Hold {
-    id: String,
-    token: u64,
-}
-
 impl InFlight {
-    /// Takes an id, unless it is held already.
-    pub(super) fn try_acquire(&self, id: &str) -> Option<Hold> {
-        let mut held = self.lock();
-        if held.tokens.contains_key(id) {
-            return None;
-        }
-        held.last_token += 1;
-        let token = held.last_token;
-        held.tokens.insert(id.to_owned(), token);
-        Some(Hold { id: id.to_owned(), token })
+    /// A tracker that holds ids until they are let go.
+    pub fn new() -> Self {
+        Self { held: Mutex::default(), ttl: None, clock: Arc::new(SystemClock) }
     }
 
-    /// Lets go of an id.
-    pub(super) fn release(&self, hold: &Hold) {
-        let mut held = self.lock();
-        if held.tokens.get(&hold.id) == Some(&hold.token) {
-            held.tokens.remove(&hold.id);
-        }
+    /// A tracker whose ids can be taken again once they are older than this: for handlers that may vanish.
+    pub fn with_ttl(ttl: Duration) -> Self {
+        Self { ttl: Some(ttl), ..Self::new() }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.lock().tokens.len()
+    /// Measures age by this clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -52,32 +74,41 @@ impl InFlight {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_id_is_held_by_one_at_a_time() {
-        let in_flight = InFlight::default();
-        let first = in_flight.try_acquire("a").unwrap();
-        assert!(in_flight.try_acquire("a").is_none());
-        assert!(in_flight.try_acquire("b").is_some());
-        in_flight.release(&first);
-        let second = in_flight.try_acquire("a").unwrap();
-        in_flight.release(&first);
-        assert!(in_flight.try_acquire("a").is_none(), "a late release freed another's hold");
-        in_flight.release(&second);
-        assert_eq!(in_flight.len(), 1);
+impl Tracker for InFlight {
+    fn try_acquire(&self, id: &str) -> Option<Hold> {
+        let now = self.clock.ticks();
+        let mut held = self.lock();
+        if let Some((_, since)) = held.holds.get(id)
+            && self.ttl.is_none_or(|ttl| now.since(*since) <= ttl)
+        {
+            return None;
+        }
+        held.last_token += 1;
+        let token = held.last_token;
+        held.holds.insert(id.to_owned(), (token, now));
+        Some(Hold { id: id.to_owned(), token })
     }
 
-    #[test]
-    fn of_many_who_want_an_id_exactly_one_gets_it() {
-        let in_flight = InFlight::default();
-        let winners: usize = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..16).map(|_| scope.spawn(|| usize::from(in_flight.try_acquire("a").is_some()))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
-        });
-        assert_eq!(winners, 1);
+    fn release(&self, hold: &Hold) {
+        let mut held = self.lock();
+        if held.holds.get(&hold.id).is_some_and(|(token, _)| *token == hold.token) {
+            held.holds.remove(&hold.id);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.lock().holds.len()
+    }
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for InFlight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InFlight").field("held", &self.held()).field("ttl", &self.ttl).finish_non_exhaustive()
     }
 }

@@ -1,30 +1,46 @@
 //! The transactional outbox: append in a transaction, deliver after its commit.
 
-mod builder;
-mod dispatcher;
+pub mod builder;
+pub mod dead;
+pub mod dispatcher;
+pub mod hook;
 mod in_flight;
-mod poller;
+pub mod interceptor;
+mod lifecycle;
+pub mod poller;
+pub mod purge;
 mod queues;
 mod registry;
 mod report;
+mod settings;
 mod settler;
 mod transaction;
+mod unheld;
+mod writer;
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use backstop_core::inspect::{Inspect, Report};
 use backstop_core::telemetry;
 
 use crate::store::Store;
+use crate::stores::Alone;
 use crate::{BoxFuture, Error, Supported};
 
-pub use builder::Builder;
+pub use builder::{Builder, MultiNode, Ordered, SingleNode, WriterOnly};
+pub use dead::{DeadEvents, Replay, ReplayStopped};
+pub use dispatcher::{Dispatcher, Queued};
+pub use hook::{Hook, HookError};
+pub use in_flight::{Hold, InFlight, Tracker};
+pub use interceptor::Interceptor;
+pub use poller::{PollHandler, Poller};
+pub use purge::{Purge, Purger, StorePurger};
+pub use queues::Source;
+pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
+pub use writer::{Appended, Writer};
 
-use dispatcher::Dispatcher;
-use poller::Poller;
 use report::Reporter;
 
 /// A running outbox: begins transactions, delivers what they appended, and shows what waits.
@@ -38,8 +54,7 @@ use report::Reporter;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// # let directory = backstop_testkit::servers::directory();
-/// # let url = format!("sqlite://{}/doc.db?mode=rwc", directory.path().display());
-/// # let pool = sqlx::SqlitePool::connect(&url).await?;
+/// # let pool = backstop_sql::sqlite::open(directory.file("doc.db")).await?;
 /// let outbox = Outbox::single_node(pool)
 ///     .on("Order", "OrderPlaced", |event: Event| async move {
 ///         println!("shipping {}", event.payload_json());
@@ -62,35 +77,107 @@ pub struct Outbox<DB: Supported> {
 
 struct Inner {
     store: Arc<dyn Store>,
-    dispatcher: Dispatcher,
-    poller: Poller,
+    writer: Writer,
+    dispatcher: Option<Dispatcher>,
+    poller: Option<Poller>,
+    purge: Option<Purge>,
     reporter: Reporter,
     metrics: Arc<telemetry::Outbox>,
-    drain_timeout: Duration,
+    alone: Mutex<Option<Alone>>,
 }
 
 impl<DB: Supported> Outbox<DB> {
     /// An outbox for a process that has its table to itself: rows are delivered right after their commit,
     /// and a poller catches what that misses. No row is ever locked.
-    pub fn single_node(pool: sqlx::Pool<DB>) -> Builder<DB> {
-        Builder::new(pool, None)
+    pub fn single_node(pool: sqlx::Pool<DB>) -> Builder<DB, SingleNode> {
+        Builder::new(pool)
     }
 
-    /// An outbox for several processes on one table: the poller claims rows before it delivers them.
-    /// Needs [`claim_locking`](Builder::claim_locking).
-    pub fn multi_node(pool: sqlx::Pool<DB>) -> Builder<DB> {
-        Builder::new(pool, Some(builder::Locking::Missing))
+    /// An outbox for several processes on one table: rows belong to the node that wrote them for a short time,
+    /// and pollers claim rows before they deliver them. Needs [`claim_locking`](Builder::claim_locking).
+    pub fn multi_node(pool: sqlx::Pool<DB>) -> Builder<DB, MultiNode> {
+        Builder::new(pool)
+    }
+
+    /// An outbox that delivers in the order of creation: one process, one worker, one try. An event that fails
+    /// is dead at once, so that no later one overtakes it while it waits; replay it when the cause is gone.
+    pub fn ordered(pool: sqlx::Pool<DB>) -> Builder<DB, Ordered> {
+        Builder::new(pool).strict()
+    }
+
+    /// An outbox that only writes: change-data capture or another process delivers.
+    pub fn writer_only(pool: sqlx::Pool<DB>) -> Builder<DB, WriterOnly> {
+        Builder::new(pool)
     }
 
     /// Begins a transaction in which business statements run and events are appended.
     pub async fn begin(&self) -> Result<Transaction<DB>, Error> {
         let transaction = DB::begin(&self.pool).await.map_err(Error::database("beginning a transaction"))?;
-        Ok(Transaction::new(transaction, self.inner.clone()))
+        Ok(Transaction::new(transaction, self.inner.writer.clone()))
+    }
+
+    /// Runs `work` in a transaction: commits if it returns `Ok`, rolls back if it returns an error or panics.
+    ///
+    /// ```
+    /// # use backstop_core::Event;
+    /// # use backstop_sql::{Error, Outbox};
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let directory = backstop_testkit::servers::directory();
+    /// # let pool = backstop_sql::sqlite::open(directory.file("doc.db")).await?;
+    /// # let outbox = Outbox::writer_only(pool).start().await?;
+    /// let id = outbox
+    ///     .transaction(async |tx| tx.append(Event::of_json("OrderPlaced", "{}")?).await)
+    ///     .await?;
+    /// assert!(id.is_some());
+    /// # Ok::<(), Error>(()) }).unwrap();
+    /// ```
+    pub async fn transaction<T, E: From<Error>>(
+        &self,
+        work: impl AsyncFnOnce(&mut Transaction<DB>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut transaction = self.begin().await?;
+        match work(&mut transaction).await {
+            Ok(value) => {
+                transaction.commit().await?;
+                Ok(value)
+            }
+            Err(error) => {
+                // The caller's error is the one that matters; a rollback that fails happens by itself.
+                let _ = transaction.rollback().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The writer, for transactions that somebody else owns.
+    pub fn writer(&self) -> &Writer {
+        &self.inner.writer
+    }
+
+    /// The dead events: look at them, count them, replay them.
+    pub fn dead(&self) -> DeadEvents {
+        let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
+        DeadEvents::assembled(self.inner.store.clone(), self.inner.metrics.clone(), nudge)
+    }
+
+    /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
+    pub async fn purge(&self) -> Result<u64, Error> {
+        match &self.inner.purge {
+            Some(purge) => purge.run_once().await,
+            None => Ok(0),
+        }
+    }
+
+    /// The table, for tools that look at it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.inner.store
     }
 
     /// Looks for due rows now, without waiting for the interval.
     pub fn nudge(&self) {
-        self.inner.poller.nudge();
+        if let Some(poller) = &self.inner.poller {
+            poller.nudge();
+        }
     }
 
     /// What the outbox has counted since it started.
@@ -108,11 +195,37 @@ impl<DB: Supported> Outbox<DB> {
         Arc::new(Watched(self.inner.clone()))
     }
 
-    /// Stops polling, lets the handlers finish within the drain time-out and writes what became of their
-    /// events. Closing again has no effect.
+    /// Stops purging, stops polling, lets the handlers finish within the drain time-out and writes what became
+    /// of their events. Each step runs whatever the one before said; closing again has no effect.
     pub async fn close(&self) -> Result<(), Error> {
-        self.inner.poller.close().await;
-        self.inner.dispatcher.close(self.inner.drain_timeout).await
+        self.inner.close().await
+    }
+}
+
+impl Inner {
+    /// Starts the poller and the purge; if one cannot be, what runs already is closed again.
+    async fn start_loops(&self) -> Result<(), Error> {
+        let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
+            .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
+        if started.is_err() {
+            let _ = self.close().await;
+        }
+        started
+    }
+
+    async fn close(&self) -> Result<(), Error> {
+        if let Some(purge) = &self.purge {
+            purge.close().await;
+        }
+        if let Some(poller) = &self.poller {
+            poller.close().await;
+        }
+        let drained = match &self.dispatcher {
+            Some(dispatcher) => dispatcher.close().await,
+            None => Ok(()),
+        };
+        drop(self.alone.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drained
     }
 }
 

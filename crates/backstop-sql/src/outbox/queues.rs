@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 /// Where a queued event comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub enum Source {
     /// From a transaction of this process that has just committed.
     Hot,
     /// From the table, by the poller.
@@ -56,15 +56,12 @@ impl<T> Queues<T> {
 
     /// The next item: two draws of three try the hot queue first, one the cold. Waits while both are
     /// empty; `None` once they are closed and empty.
-    pub(super) async fn pop(&self) -> Option<(Source, T)> {
+    pub(super) async fn pop(&self) -> Option<T> {
         match self.items.acquire().await {
             Ok(permit) => permit.forget(),
             Err(_closed) => {} // drain what is left, without waiting
         }
-        let mut lanes = self.lock();
-        let hot_first = lanes.draws % 3 < 2;
-        lanes.draws = lanes.draws.wrapping_add(1);
-        if hot_first { lanes.hot().or_else(|| lanes.cold()) } else { lanes.cold().or_else(|| lanes.hot()) }
+        self.lock().draw()
     }
 
     /// Refuses new items from now on; what is queued can still be drawn.
@@ -91,12 +88,14 @@ impl<T> Queues<T> {
 }
 
 impl<T> Lanes<T> {
-    fn hot(&mut self) -> Option<(Source, T)> {
-        self.hot.pop_front().map(|item| (Source::Hot, item))
-    }
-
-    fn cold(&mut self) -> Option<(Source, T)> {
-        self.cold.pop_front().map(|item| (Source::Cold, item))
+    fn draw(&mut self) -> Option<T> {
+        let hot_first = self.draws % 3 < 2;
+        self.draws = self.draws.wrapping_add(1);
+        if hot_first {
+            self.hot.pop_front().or_else(|| self.cold.pop_front())
+        } else {
+            self.cold.pop_front().or_else(|| self.hot.pop_front())
+        }
     }
 }
 
@@ -108,14 +107,15 @@ mod tests {
     async fn two_draws_of_three_are_hot_while_both_have_work() {
         let queues = Queues::new(100, 100);
         for n in 0..30 {
-            queues.push(Source::Hot, n).unwrap();
-            queues.push(Source::Cold, n).unwrap();
+            queues.push(Source::Hot, (Source::Hot, n)).unwrap();
+            queues.push(Source::Cold, (Source::Cold, n)).unwrap();
         }
-        let mut hot = 0;
+        let mut drawn = Vec::new();
         for _ in 0..30 {
-            hot += usize::from(queues.pop().await.unwrap().0 == Source::Hot);
+            drawn.push(queues.pop().await.unwrap().0);
         }
-        assert_eq!(hot, 20);
+        let turn = [Source::Hot, Source::Hot, Source::Cold];
+        assert!(drawn.chunks(3).all(|three| three == turn), "{drawn:?}");
         assert_eq!(queues.depths(), (10, 20));
     }
 
@@ -126,7 +126,7 @@ mod tests {
             queues.push(Source::Cold, n).unwrap();
         }
         for n in 0..9 {
-            assert_eq!(queues.pop().await, Some((Source::Cold, n)));
+            assert_eq!(queues.pop().await, Some(n));
         }
     }
 

@@ -1,34 +1,133 @@
 //! Which handler an event goes to.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use backstop_core::Event;
+use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::handler::SharedHandler;
+use backstop_core::{Event, Failure, Handler, Outcome};
 
 use crate::Error;
 
-/// Handlers by aggregate type and event type. There is no fallback from one pair to another.
-#[derive(Debug, Default)]
-pub(super) struct Registry {
-    handlers: HashMap<(String, String), SharedHandler>,
+/// Handlers by aggregate type and event type: exactly one for each pair, and no fallback from one pair to
+/// another. Clones share the same handlers.
+///
+/// ```
+/// use backstop_core::Event;
+/// use backstop_sql::outbox::Registry;
+///
+/// let registry = Registry::new();
+/// registry.register("Order", "OrderPlaced", |_: Event| async {})?;
+/// registry.register_global("Tick", |_: Event| async {})?; // for events without an aggregate type
+///
+/// assert!(registry.handler_for("Order", "OrderPlaced").is_some());
+/// assert!(registry.handler_for("Order", "Tick").is_none());
+/// assert!(registry.register("Order", "OrderPlaced", |_: Event| async {}).is_err());
+/// # Ok::<(), backstop_sql::Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct Registry {
+    handlers: Arc<RwLock<HashMap<String, HashMap<String, SharedHandler>>>>,
 }
 
 impl Registry {
-    pub(super) fn register(
-        &mut self,
-        aggregate_type: String,
-        event_type: String,
-        handler: SharedHandler,
+    /// A registry without handlers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Registers the handler of a pair. A second one for the same pair is an error.
+    pub fn register(
+        &self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        handler: impl Handler,
     ) -> Result<(), Error> {
-        let pair = (aggregate_type, event_type);
-        if self.handlers.contains_key(&pair) {
-            return Err(Error::Duplicate { aggregate_type: pair.0, event_type: pair.1 });
+        let (aggregate_type, event_type) = (aggregate_type.name(), event_type.name());
+        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let of_aggregate = handlers.entry(aggregate_type.to_owned()).or_default();
+        if of_aggregate.contains_key(event_type) {
+            return Err(Error::Duplicate {
+                aggregate_type: aggregate_type.to_owned(),
+                event_type: event_type.to_owned(),
+            });
         }
-        self.handlers.insert(pair, handler);
+        of_aggregate.insert(event_type.to_owned(), SharedHandler::new(handler));
         Ok(())
     }
 
-    pub(super) fn handler_for(&self, event: &Event) -> Option<&SharedHandler> {
-        self.handlers.get(&(event.aggregate_type().to_owned(), event.event_type().to_owned()))
+    /// Registers the handler of events that name no aggregate type.
+    pub fn register_global(&self, event_type: impl EventType, handler: impl Handler) -> Result<(), Error> {
+        self.register(GLOBAL, event_type, handler)
+    }
+
+    /// Registers a handler that knows its own pair.
+    pub fn register_bound(&self, handler: BoundHandler) -> Result<(), Error> {
+        let (aggregate_type, event_type) = (handler.aggregate_type.clone(), handler.event_type.clone());
+        self.register(aggregate_type, event_type, handler)
+    }
+
+    /// The handler of a pair, if there is one.
+    pub fn handler_for(&self, aggregate_type: &str, event_type: &str) -> Option<SharedHandler> {
+        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        handlers.get(aggregate_type)?.get(event_type).cloned()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
+        let pairs = handlers.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
+        f.debug_set().entries(pairs).finish()
+    }
+}
+
+/// A handler that knows which events it is for, so that it can be passed around and registered by itself.
+///
+/// ```
+/// use backstop_core::Event;
+/// use backstop_sql::outbox::{BoundHandler, Registry};
+///
+/// let shipping = BoundHandler::new("Order", "OrderPlaced", |_: Event| async {});
+/// assert_eq!((shipping.aggregate_type(), shipping.event_type()), ("Order", "OrderPlaced"));
+/// Registry::new().register_bound(shipping)?;
+/// # Ok::<(), backstop_sql::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct BoundHandler {
+    aggregate_type: String,
+    event_type: String,
+    handler: SharedHandler,
+}
+
+impl BoundHandler {
+    /// Binds a handler to a pair.
+    pub fn new(
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        handler: impl Handler,
+    ) -> Self {
+        Self {
+            aggregate_type: aggregate_type.name().to_owned(),
+            event_type: event_type.name().to_owned(),
+            handler: SharedHandler::new(handler),
+        }
+    }
+
+    /// The aggregate type it is for.
+    pub fn aggregate_type(&self) -> &str {
+        &self.aggregate_type
+    }
+
+    /// The event type it is for.
+    pub fn event_type(&self) -> &str {
+        &self.event_type
+    }
+}
+
+impl Handler for BoundHandler {
+    async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+        self.handler.handle(event).await
     }
 }

@@ -1,9 +1,12 @@
 //! What an operator sees of an outbox.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use backstop_core::clock::Tick;
 use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
-use backstop_core::telemetry;
+use backstop_core::{Clock, SystemClock, telemetry};
+use tokio::sync::Mutex;
 
 use crate::Error;
 use crate::store::{Census, Store};
@@ -12,15 +15,32 @@ use crate::store::{Census, Store};
 const COUNT_CAP: u32 = 100_000;
 const TROUBLED: u32 = 50;
 
+/// A look at the table is good for at least so long, and at most so long.
+const FRESH: Duration = Duration::from_millis(500);
+const STALE: Duration = Duration::from_secs(15);
+
+/// In between it is good for so many times what it took: looking costs the database a hundredth of its time.
+const COST: u32 = 100;
+
 pub(super) struct Reporter {
     name: String,
     store: Arc<dyn Store>,
     metrics: Arc<telemetry::Outbox>,
+    /// The last look; locked while somebody looks, so that many who ask look once.
+    last: Mutex<Option<Look>>,
+}
+
+/// What a look at the table found, and until when it is good.
+#[derive(Clone)]
+struct Look {
+    census: Census,
+    troubled: Vec<Troubled>,
+    good_until: Tick,
 }
 
 impl Reporter {
     pub(super) fn new(name: String, store: Arc<dyn Store>, metrics: Arc<telemetry::Outbox>) -> Self {
-        Self { name, store, metrics }
+        Self { name, store, metrics, last: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -29,16 +49,25 @@ impl Reporter {
 
     pub(super) async fn report(&self) -> Report {
         let (health, places, troubled) = match self.look().await {
-            Ok((census, troubled)) => (Health::Up, places(census), troubled),
-            Err(error) => {
-                (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new())
-            }
+            Ok(look) => (Health::Up, places(look.census), look.troubled),
+            Err(error) => (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new()),
         };
         Report { kind: "outbox", name: self.name.clone(), health, places, flows: self.flows(), troubled }
     }
 
-    async fn look(&self) -> Result<(Census, Vec<Troubled>), Error> {
-        Ok((self.store.census(COUNT_CAP).await?, self.store.troubled(TROUBLED).await?))
+    async fn look(&self) -> Result<Look, Error> {
+        let mut last = self.last.lock().await;
+        let began = SystemClock.ticks();
+        if let Some(look) = last.as_ref().filter(|look| began < look.good_until) {
+            return Ok(look.clone());
+        }
+        let census = self.store.census(COUNT_CAP).await?;
+        let troubled = self.store.troubled(TROUBLED).await?;
+        let ended = SystemClock.ticks();
+        let good_for = (ended.since(began) * COST).clamp(FRESH, STALE);
+        let look = Look { census, troubled, good_until: ended + good_for };
+        *last = Some(look.clone());
+        Ok(look)
     }
 
     fn flows(&self) -> Vec<Flow> {
@@ -49,6 +78,8 @@ impl Reporter {
             flow("failed", "Failed, and will be tried again.", metrics.dispatch_failure.total()),
             flow("deferred", "Put off by the handler.", metrics.dispatch_deferred.total()),
             flow("buried", "Given up: no further try.", metrics.dispatch_dead.total()),
+            flow("replayed", "Dead, and set back to be delivered again.", metrics.replay.total()),
+            flow("purged", "Deleted, older than the retention.", metrics.purge.total()),
             flow("hot", "Queued right after the commit.", metrics.enqueue_hot.total()),
             flow("polled", "Queued by the poller.", metrics.enqueue_cold.total()),
         ]

@@ -1,17 +1,21 @@
 //! The settler: gathers what became of events and writes it down, many in one statement.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
 use backstop_core::{Event, telemetry};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::in_flight::{Hold, InFlight};
+use super::in_flight::{Hold, Tracker};
 use crate::store::{At, Settle, Store};
 
 /// At most so many settlements are written at once.
 const BATCH: usize = 500;
+
+/// How long to wait before what could not be written together is tried one by one.
+const SECOND_TRY_AFTER: Duration = Duration::from_millis(100);
 
 /// A settlement on its way to the table, with what is needed to tell about it.
 #[derive(Debug)]
@@ -43,12 +47,13 @@ impl Sender {
 impl Settler {
     pub(super) fn start(
         store: Arc<dyn Store>,
-        in_flight: Arc<InFlight>,
+        tracker: Arc<dyn Tracker>,
         metrics: Arc<telemetry::Outbox>,
+        strict_order: bool,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH);
-        let task = tokio::spawn(settle_all(store, in_flight, metrics, receiver));
-        Self { sender: Sender(sender), task }
+        let desk = Desk { store, tracker, metrics, strict_order };
+        Self { sender: Sender(sender), task: tokio::spawn(desk.settle_all(receiver)) }
     }
 
     pub(super) fn sender(&self) -> Sender {
@@ -64,67 +69,94 @@ impl Settler {
     }
 }
 
-async fn settle_all(
+struct Desk {
     store: Arc<dyn Store>,
-    in_flight: Arc<InFlight>,
+    tracker: Arc<dyn Tracker>,
     metrics: Arc<telemetry::Outbox>,
-    mut receiver: mpsc::Receiver<Settled>,
-) {
-    let mut batch = Vec::with_capacity(BATCH);
-    // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
-    while receiver.recv_many(&mut batch, BATCH).await > 0 {
-        let (settles, told): (Vec<_>, Vec<_>) =
-            batch.drain(..).map(|settled| (settled.settle.clone(), settled)).unzip();
-        match store.settle(At::Database, &settles).await {
-            Ok(changed) => {
-                told.iter().for_each(|settled| tell(&metrics, settled));
-                if changed < settles.len() as u64 {
-                    let late = settles.len() as u64 - changed;
-                    tracing::warn!(
-                        late,
-                        "settlements came too late: their rows had been settled or claimed elsewhere"
-                    );
-                }
-            }
-            Err(error) => {
-                let events = settles.len();
-                tracing::error!(%error, events, "cannot write what became of events: they are delivered again");
-            }
-        }
-        told.iter().for_each(|settled| in_flight.release(&settled.hold));
-    }
+    strict_order: bool,
 }
 
-/// Counts and logs one settlement. Never the payload.
-fn tell(metrics: &telemetry::Outbox, settled: &Settled) {
-    let Settled { settle, event, attempts, .. } = settled;
-    match &settle.settlement {
-        Settlement::Done => metrics.dispatch_success.increment(),
-        Settlement::Deferred { .. } => metrics.dispatch_deferred.increment(),
-        Settlement::Retry { error, after } => {
-            metrics.dispatch_failure.increment();
-            tracing::info!(
-                event_id = event.id(),
-                event_type = event.event_type(),
-                aggregate_type = event.aggregate_type(),
-                aggregate_id = event.aggregate_id(),
-                attempt = attempts + 1,
-                ?after,
-                error,
-                "an event failed and is tried again"
-            );
+impl Desk {
+    async fn settle_all(self, mut receiver: mpsc::Receiver<Settled>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
+        while receiver.recv_many(&mut batch, BATCH).await > 0 {
+            self.settle(&batch).await;
+            batch.drain(..).for_each(|settled| self.tracker.release(&settled.hold));
         }
-        Settlement::Dead { error } => {
-            metrics.dispatch_dead.increment();
-            tracing::error!(
-                event_id = event.id(),
-                event_type = event.event_type(),
-                aggregate_type = event.aggregate_type(),
-                aggregate_id = event.aggregate_id(),
-                attempt = attempts + 1,
-                error,
-                "an event is dead"
-            );
+    }
+
+    async fn settle(&self, batch: &[Settled]) {
+        let settles: Vec<_> = batch.iter().map(|settled| settled.settle.clone()).collect();
+        match self.store.settle(At::Database, &settles).await {
+            Ok(changed) => self.written(batch, changed),
+            Err(error) => {
+                tracing::warn!(%error, events = batch.len(), "cannot write what became of events; trying them one by one");
+                tokio::time::sleep(SECOND_TRY_AFTER).await;
+                for settled in batch {
+                    self.settle_alone(settled).await;
+                }
+            }
+        }
+    }
+
+    /// One that cannot be written must not take the others with it.
+    async fn settle_alone(&self, settled: &Settled) {
+        match self.store.settle(At::Database, std::slice::from_ref(&settled.settle)).await {
+            Ok(changed) => self.written(std::slice::from_ref(settled), changed),
+            Err(error) => {
+                let event_id = settled.event.id();
+                tracing::error!(%error, event_id, "cannot write what became of an event: it is delivered again");
+            }
+        }
+    }
+
+    fn written(&self, batch: &[Settled], changed: u64) {
+        batch.iter().for_each(|settled| self.tell(settled));
+        let late = (batch.len() as u64).saturating_sub(changed);
+        if late > 0 {
+            self.metrics.settle_late.add(late);
+            tracing::warn!(late, "settlements came too late: their rows had been settled or claimed elsewhere");
+        }
+    }
+
+    /// Counts and logs one settlement. Never the payload.
+    fn tell(&self, settled: &Settled) {
+        let Settled { settle, event, attempts, .. } = settled;
+        match &settle.settlement {
+            Settlement::Done => self.metrics.dispatch_success.increment(),
+            Settlement::Deferred { .. } => {
+                self.metrics.dispatch_deferred.increment();
+                if self.strict_order {
+                    let (event_id, aggregate_id) = (event.id(), event.aggregate_id());
+                    tracing::warn!(event_id, aggregate_id, "a deferred event lets later ones of its aggregate overtake it");
+                }
+            }
+            Settlement::Retry { error, after } => {
+                self.metrics.dispatch_failure.increment();
+                tracing::info!(
+                    event_id = event.id(),
+                    event_type = event.event_type(),
+                    aggregate_type = event.aggregate_type(),
+                    aggregate_id = event.aggregate_id(),
+                    attempt = attempts + 1,
+                    ?after,
+                    error,
+                    "an event failed and is tried again"
+                );
+            }
+            Settlement::Dead { error } => {
+                self.metrics.dispatch_dead.increment();
+                tracing::error!(
+                    event_id = event.id(),
+                    event_type = event.event_type(),
+                    aggregate_type = event.aggregate_type(),
+                    aggregate_id = event.aggregate_id(),
+                    attempt = attempts + 1,
+                    error,
+                    "an event is dead"
+                );
+            }
         }
     }
 }

@@ -2,75 +2,139 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 
 use backstop_core::Event;
+use backstop_core::event::EventType;
 
-use super::Inner;
+use super::writer::{Appended, Writer};
 use crate::{Error, Supported};
 
 /// A database transaction with an outbox. Derefs to the connection, so business statements run on it.
 ///
 /// Dropped without [`commit`](Transaction::commit) it rolls back, and its events are gone with it.
 pub struct Transaction<DB: Supported> {
-    transaction: sqlx::Transaction<'static, DB>,
-    outbox: Arc<Inner>,
-    appended: Vec<Event>,
+    /// `None` once it has ended.
+    transaction: Option<sqlx::Transaction<'static, DB>>,
+    writer: Writer,
+    endings: Endings,
 }
 
+/// What happens when the transaction ends, one way or the other.
+#[derive(Default)]
+struct Endings {
+    appended: Vec<Appended>,
+    after_commit: Vec<Callback>,
+    after_rollback: Vec<Callback>,
+}
+
+type Callback = Box<dyn FnOnce() + Send>;
+
 impl<DB: Supported> Transaction<DB> {
-    pub(super) fn new(transaction: sqlx::Transaction<'static, DB>, outbox: Arc<Inner>) -> Self {
-        Self { transaction, outbox, appended: Vec::new() }
+    pub(super) fn new(transaction: sqlx::Transaction<'static, DB>, writer: Writer) -> Self {
+        Self { transaction: Some(transaction), writer, endings: Endings::default() }
     }
 
-    /// Appends an event and gives back its id. It exists from the commit on, or never.
-    pub async fn append(&mut self, event: Event) -> Result<String, Error> {
-        let id = event.id().to_owned();
-        self.append_all(vec![event]).await?;
-        Ok(id)
+    /// Appends an event and gives back its id, or none if a hook held it back. It exists from the commit on,
+    /// or never.
+    pub async fn append(&mut self, event: Event) -> Result<Option<String>, Error> {
+        Ok(self.append_all(vec![event]).await?.pop())
     }
 
-    /// Appends events in one statement and gives back their ids.
+    /// Appends an event given by its type and the JSON text of its payload.
+    pub async fn append_json(
+        &mut self,
+        event_type: impl EventType,
+        payload_json: impl Into<String>,
+    ) -> Result<Option<String>, Error> {
+        let event = Event::of_json(event_type, payload_json)?;
+        self.append(event).await
+    }
+
+    /// Appends events as one batch and gives back the ids of the rows inserted, in order.
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
-        self.outbox.store.insert(DB::seam(&mut self.transaction), &events, None).await?;
-        let ids = events.iter().map(|event| event.id().to_owned()).collect();
-        self.appended.extend(events);
+        let transaction = self.transaction.as_mut().ok_or(Error::NoTransaction)?;
+        let appended = self.writer.append_all(DB::seam(transaction), events).await?;
+        let ids = appended.ids();
+        self.endings.appended.push(appended);
         Ok(ids)
+    }
+
+    /// Runs `callback` once the transaction has committed, and never otherwise.
+    pub fn after_commit(&mut self, callback: impl FnOnce() + Send + 'static) {
+        self.endings.after_commit.push(Box::new(callback));
+    }
+
+    /// Runs `callback` when the transaction rolls back, or when its commit fails.
+    pub fn after_rollback(&mut self, callback: impl FnOnce() + Send + 'static) {
+        self.endings.after_rollback.push(Box::new(callback));
     }
 
     /// Commits, and hands the appended events to their handlers. An event that finds the hot queue full is
     /// delivered by the poller: a commit never waits for it and never fails for it.
-    pub async fn commit(self) -> Result<(), Error> {
-        self.transaction.commit().await.map_err(Error::database("committing a transaction"))?;
-        let feed = self.outbox.dispatcher.feed();
-        for event in &self.appended {
-            feed.offer_hot(event);
-        }
+    ///
+    /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
+    /// here; if it did happen, the poller delivers the events.
+    pub async fn commit(mut self) -> Result<(), Error> {
+        let transaction = self.transaction.take().ok_or(Error::NoTransaction)?;
+        // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
+        transaction.commit().await.map_err(Error::database("committing a transaction"))?;
+        std::mem::take(&mut self.endings).committed();
         Ok(())
     }
 
     /// Rolls back: the business change and the events are gone.
-    pub async fn rollback(self) -> Result<(), Error> {
-        self.transaction.rollback().await.map_err(Error::database("rolling a transaction back"))
+    pub async fn rollback(mut self) -> Result<(), Error> {
+        let transaction = self.transaction.take().ok_or(Error::NoTransaction)?;
+        transaction.rollback().await.map_err(Error::database("rolling a transaction back"))
     }
 }
+
+impl Endings {
+    fn committed(self) {
+        self.appended.into_iter().for_each(Appended::committed);
+        run_all(self.after_commit);
+    }
+
+    fn rolled_back(self) {
+        self.appended.into_iter().for_each(Appended::rolled_back);
+        run_all(self.after_rollback);
+    }
+}
+
+fn run_all(callbacks: Vec<Callback>) {
+    for callback in callbacks {
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(callback)).is_err() {
+            tracing::warn!("a callback of a transaction panicked");
+        }
+    }
+}
+
+/// Whatever was not committed is rolled back: by sqlx in the database, and here for the hooks.
+impl<DB: Supported> Drop for Transaction<DB> {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.endings).rolled_back();
+    }
+}
+
+const ENDED: &str = "a transaction is consumed by what ends it";
 
 impl<DB: Supported> Deref for Transaction<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &Self::Target {
-        &self.transaction
+        self.transaction.as_ref().expect(ENDED)
     }
 }
 
 impl<DB: Supported> DerefMut for Transaction<DB> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.transaction
+        self.transaction.as_mut().expect(ENDED)
     }
 }
 
 impl<DB: Supported> fmt::Debug for Transaction<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Transaction").field("appended", &self.appended.len()).finish_non_exhaustive()
+        let events: usize = self.endings.appended.iter().map(|appended| appended.ids().len()).sum();
+        f.debug_struct("Transaction").field("appended", &events).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,15 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
+mod kind;
+#[cfg(feature = "mysql")]
+pub(crate) mod mysql;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 mod row;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
+mod statements;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +23,8 @@ use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Due};
 use crate::{BoxFuture, Error, TableName};
 
+pub use kind::DatabaseKind;
 pub use sql::SqlStore;
-pub(crate) use sql::due_rows;
 
 /// A database that the outbox works on, by sqlx's name for it.
 pub trait Supported: sqlx::Database {
@@ -68,15 +74,38 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// How a JSON column is read as the text it holds.
     fn json_as_text(&self, column: &'static str) -> String;
 
-    /// Adds a list of pairs for a left-hand side of two columns, as in `(a, b) in …`.
-    fn pairs(&self, statement: &mut Statement, pairs: &[(&str, i64)]);
+    /// The conditions that together mean that a row is pending, each of which an index answers in the order
+    /// of [`Order`](crate::store::Order).
+    fn pending(&self) -> &'static [&'static str] {
+        &["status in (0, 2)"]
+    }
 
-    /// Claims due rows and returns them as [`row::COLUMNS`] lists them.
+    /// Adds the condition that a row is one of these.
+    fn push_ids(&self, statement: &mut Statement, ids: &[&str]) {
+        if ids.is_empty() {
+            statement.push("1 = 0"); // `in ()` is no SQL
+            return;
+        }
+        statement.push("event_id in (").list(ids, |statement, id| {
+            statement.bind(*id);
+        });
+        statement.push(")");
+    }
+
+    /// The statement with which a claim chooses rows, and takes them where one statement can do both.
+    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement;
+
+    /// Claims due rows and returns them as [`row::columns`] lists them.
     fn claim<'a>(
         &'a self,
-        connection: &'a mut dyn Connection,
+        connections: &'a dyn Connections,
         question: ClaimQuestion<'a>,
-    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
+        Box::pin(async move {
+            let mut connection = connections.connection().await?;
+            connection.fetch(&self.claim_statement(&question), &row::KINDS).await
+        })
+    }
 
     /// The statement that deletes at most `limit` rows of those that `condition` adds a `where` for.
     fn delete_some(
@@ -89,8 +118,24 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// The migrations, in order.
     fn migrations(&self) -> &'static [Migration];
 
-    /// Statements that begin a migration, end it, and give it up, so that two nodes do not migrate at once.
-    fn migration_lock(&self) -> (&'static str, &'static str, &'static str);
+    /// The statement that begins the transaction of a migration.
+    fn migration_begin(&self) -> &'static str;
+
+    /// Waits until no other node migrates, where beginning the transaction did not.
+    fn lock_migrations<'a>(&'a self, _connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Lets other nodes migrate, where ending the transaction does not.
+    fn unlock_migrations<'a>(&'a self, _connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Whether an error of a migration's statement says that what it adds is there, where the statement
+    /// cannot ask for it.
+    fn is_there_already(&self, _error: &sqlx::Error) -> bool {
+        false
+    }
 
     /// What a driver's error means, where that can be told to the user more clearly.
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
@@ -103,6 +148,8 @@ pub enum Explanation {
     NoTable,
     /// The user lacks a right.
     NotPermitted,
+    /// Another statement was in the way, and won; the same one would succeed now.
+    Lost,
 }
 
 /// Who wants which rows.
@@ -112,4 +159,10 @@ pub struct ClaimQuestion<'a> {
     pub(crate) owner: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) due: Due,
+}
+
+impl ClaimQuestion<'_> {
+    fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> statements::Statements<'a> {
+        statements::Statements { dialect, table: self.table }
+    }
 }

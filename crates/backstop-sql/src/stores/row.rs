@@ -10,14 +10,15 @@ use backstop_core::{Event, Timestamp};
 use super::Dialect;
 use crate::connection::Kind;
 use crate::statement::Value;
-use crate::store::{Claim, DeadEvent, Row, Status};
+use crate::store::{Claim, DeadEvent, Due, Order, Row, Status};
 
-/// The columns of a row that is to be delivered, as [`to_row`] reads them.
-pub(crate) fn columns(dialect: &dyn Dialect) -> String {
+/// The columns of a row that is to be delivered, as [`to_row`] reads them. Its claim number is the column's,
+/// or what a claim is going to make of it.
+pub(crate) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
     let (payload, headers) = (dialect.json_as_text("payload"), dialect.json_as_text("headers"));
     format!(
         "event_id, event_type, aggregate_type, aggregate_id, tenant_id, {payload}, {headers}, attempts, created_at, \
-         available_at, claim_seq"
+         available_at, {claim_seq}"
     )
 }
 
@@ -53,6 +54,20 @@ pub(crate) const TROUBLED_KINDS: [Kind; 8] = [
     Kind::Time,
     Kind::Time,
 ];
+
+/// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
+pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due) -> Vec<Vec<Value>> {
+    let limit = due.limit as usize;
+    if rows.len() > limit {
+        let key = |row: &Vec<Value>| {
+            let first = if due.order == Order::Due { time(&row[9]) } else { None };
+            (first, time(&row[8]), text(&row[0]))
+        };
+        rows.sort_by_cached_key(key);
+        rows.truncate(limit);
+    }
+    rows
+}
 
 /// Due rows are chosen by when they are due, and handed on in the order they were created.
 pub(crate) fn in_order(rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {

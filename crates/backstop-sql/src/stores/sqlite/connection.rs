@@ -7,7 +7,11 @@ use sqlx::{Sqlite, SqliteConnection};
 
 use crate::connection::sqlx_connection;
 
-sqlx_connection!(Sqlite, SqliteConnection, write_time: write_time, read_time: read_time);
+sqlx_connection!(
+    Sqlite, SqliteConnection,
+    write_time: write_time, read_time: read_time,
+    write_texts: |_: &[String]| None::<String> // never bound: SQLite has no arrays
+);
 
 fn write_time(moment: Timestamp) -> String {
     moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()

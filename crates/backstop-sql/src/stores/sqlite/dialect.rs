@@ -3,12 +3,11 @@
 use backstop_core::{Clock, SystemClock};
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, due_rows, row};
-use crate::connection::Connection;
+use super::super::{ClaimQuestion, Dialect, Explanation, row};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
-use crate::{BoxFuture, Error, TableName};
+use crate::TableName;
 
 #[derive(Debug)]
 pub(super) struct SqliteDialect;
@@ -35,30 +34,17 @@ impl Dialect for SqliteDialect {
         column.to_owned()
     }
 
-    fn pairs(&self, statement: &mut Statement, pairs: &[(&str, i64)]) {
-        statement.push("(values ").list(pairs, |statement, (left, right)| {
-            statement.push("(").bind(*left).push(", ").bind(*right).push(")");
-        });
-        statement.push(")");
-    }
-
-    fn claim<'a>(
-        &'a self,
-        connection: &'a mut dyn Connection,
-        question: ClaimQuestion<'a>,
-    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
-        Box::pin(async move {
-            let ClaimQuestion { table, owner, timeout, due } = question;
-            // One statement takes the write lock when it begins, so choosing and taking cannot be told apart.
-            let mut statement = Statement::new(self.marks());
-            statement.push(&format!("update {table} set locked_by = ")).bind(owner).push(", locked_at = ");
-            self.moment(&mut statement, due.at, TimeDelta::zero());
-            statement.push(", claim_seq = claim_seq + 1 where event_id in (select event_id from ");
-            statement.push(table.as_str());
-            due_rows(self, &mut statement, due, Some(timeout));
-            statement.push(&format!(") returning {}", row::columns(self)));
-            connection.fetch(&statement, &row::KINDS).await
-        })
+    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
+        let ClaimQuestion { owner, timeout, due, .. } = *question;
+        let statements = question.statements(self);
+        // One statement takes the write lock when it begins, so choosing and taking cannot be told apart.
+        let mut statement = statements.begin("update {table} set locked_by = ");
+        statement.bind(owner).push(", locked_at = ");
+        statements.moment(&mut statement, due.at);
+        statement.push(", claim_seq = claim_seq + 1 where event_id in (");
+        statements.push_due(&mut statement, "event_id", due, Some(timeout), "");
+        statement.push(&format!(") returning {}", row::columns(self, "claim_seq")));
+        statement
     }
 
     fn delete_some(
@@ -78,8 +64,13 @@ impl Dialect for SqliteDialect {
         &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
     }
 
-    fn migration_lock(&self) -> (&'static str, &'static str, &'static str) {
-        ("begin immediate", "commit", "rollback")
+    fn migration_begin(&self) -> &'static str {
+        "BEGIN IMMEDIATE"
+    }
+
+    fn is_there_already(&self, error: &sqlx::Error) -> bool {
+        // SQLite has no ADD COLUMN IF NOT EXISTS.
+        error.as_database_error().is_some_and(|error| error.message().starts_with("duplicate column name"))
     }
 
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {

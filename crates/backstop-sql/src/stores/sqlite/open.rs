@@ -22,9 +22,20 @@ use crate::Error;
 /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
 /// ```
 pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
-    let options = SqliteConnectOptions::new()
-        .filename(&path)
-        .create_if_missing(true)
+    connect(SqliteConnectOptions::new().filename(&path).create_if_missing(true)).await
+}
+
+/// Opens the file that a URL names.
+pub(crate) async fn open_url(url: &str) -> Result<SqlitePool, Error> {
+    let options: SqliteConnectOptions = url.parse().map_err(Error::Url)?;
+    // As with a path, unless the URL says what it wants.
+    let options = if url.contains("mode=") { options } else { options.create_if_missing(true) };
+    connect(options).await
+}
+
+async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, Error> {
+    let path = options.get_filename().to_owned();
+    let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Normal)
         .busy_timeout(Duration::from_secs(5));
@@ -32,5 +43,5 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
         .max_connections(4)
         .connect_with(options)
         .await
-        .map_err(|source| Error::Open { path: path.as_ref().to_owned(), source })
+        .map_err(|source| Error::Open { path, source })
 }

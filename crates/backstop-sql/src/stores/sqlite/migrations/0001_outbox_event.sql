@@ -15,9 +15,11 @@ CREATE TABLE IF NOT EXISTS {table} (
   done_at        TEXT,
   last_error     TEXT,
   locked_by      VARCHAR(128),
-  locked_at      TEXT,
-  claim_seq      BIGINT       NOT NULL DEFAULT 0
+  locked_at      TEXT
 );
+
+-- Raised by each claim. Added by itself, so that a table that was there before gets it too.
+ALTER TABLE {table} ADD COLUMN claim_seq BIGINT NOT NULL DEFAULT 0;
 
 CREATE INDEX IF NOT EXISTS {idx}_status_available ON {table} (status, available_at, created_at);
 
@@ -27,5 +29,8 @@ CREATE INDEX IF NOT EXISTS {idx}_due ON {table} (available_at, created_at, event
 -- The same in the order of creation, for strict order.
 CREATE INDEX IF NOT EXISTS {idx}_due_created ON {table} (created_at, event_id) WHERE status IN (0, 2);
 
--- What a purge and the list of the dead ask for.
-CREATE INDEX IF NOT EXISTS {idx}_ended ON {table} (status, created_at, event_id) WHERE status IN (1, 3);
+-- What a purge asks for.
+CREATE INDEX IF NOT EXISTS {idx}_ended ON {table} (created_at, event_id) WHERE status IN (1, 3);
+
+-- The list of the dead, oldest first.
+CREATE INDEX IF NOT EXISTS {idx}_dead ON {table} (created_at, event_id) WHERE status = 3;

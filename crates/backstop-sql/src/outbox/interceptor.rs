@@ -1,0 +1,116 @@
+//! Interceptors: what is done around every delivery, whatever the event.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use backstop_core::{Event, Failure};
+
+/// Runs before and after every handler: for audit, logging, limits. Both steps do nothing unless written.
+///
+/// ```
+/// use backstop_core::{Event, Failure};
+/// use backstop_sql::outbox::Interceptor;
+///
+/// struct OfficeHours;
+///
+/// impl Interceptor for OfficeHours {
+///     fn before_dispatch(&self, event: &Event) -> Result<(), Failure> {
+///         match event.header("urgent") {
+///             Some(_) => Ok(()),
+///             None => Err(Failure::transient("closed", "come back in the morning")),
+///         }
+///     }
+/// }
+/// ```
+pub trait Interceptor: Send + Sync + 'static {
+    /// Runs before the handler, in the order of registration. A failure keeps the handler from running
+    /// and is treated as the handler's own.
+    fn before_dispatch(&self, _event: &Event) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Runs after the handler and before the outcome is written, in reverse order, with the error if there
+    /// was one. A failure of its own is logged and changes nothing.
+    fn after_dispatch(&self, _event: &Event, _error: Option<&Failure>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+/// An interceptor with only the step before.
+///
+/// ```
+/// use backstop_sql::outbox::interceptor;
+///
+/// let counted = interceptor::before(|event| {
+///     println!("delivering {}", event.id());
+///     Ok(())
+/// });
+/// # let _ = counted;
+/// ```
+pub fn before(hook: impl Fn(&Event) -> Result<(), Failure> + Send + Sync + 'static) -> impl Interceptor {
+    Before(hook)
+}
+
+/// An interceptor with only the step after.
+pub fn after(
+    hook: impl Fn(&Event, Option<&Failure>) -> Result<(), Failure> + Send + Sync + 'static,
+) -> impl Interceptor {
+    After(hook)
+}
+
+struct Before<F>(F);
+
+impl<F: Fn(&Event) -> Result<(), Failure> + Send + Sync + 'static> Interceptor for Before<F> {
+    fn before_dispatch(&self, event: &Event) -> Result<(), Failure> {
+        (self.0)(event)
+    }
+}
+
+struct After<F>(F);
+
+impl<F: Fn(&Event, Option<&Failure>) -> Result<(), Failure> + Send + Sync + 'static> Interceptor for After<F> {
+    fn after_dispatch(&self, event: &Event, error: Option<&Failure>) -> Result<(), Failure> {
+        (self.0)(event, error)
+    }
+}
+
+/// The interceptors around one dispatcher's handlers.
+#[derive(Clone, Default)]
+pub(super) struct Interceptors(Vec<Arc<dyn Interceptor>>);
+
+impl Interceptors {
+    pub(super) fn add(&mut self, interceptor: Arc<dyn Interceptor>) {
+        self.0.push(interceptor);
+    }
+
+    /// Runs the steps before, up to the first that fails. Gives back how many succeeded, and the failure.
+    pub(super) fn before(&self, event: &Event) -> (usize, Result<(), Failure>) {
+        for (index, interceptor) in self.0.iter().enumerate() {
+            if let Err(failure) = caught(|| interceptor.before_dispatch(event)) {
+                return (index, Err(failure));
+            }
+        }
+        (self.0.len(), Ok(()))
+    }
+
+    /// Runs the steps after of the first `entered` interceptors, the last of them first.
+    pub(super) fn after(&self, entered: usize, event: &Event, error: Option<&Failure>) {
+        for interceptor in self.0[..entered].iter().rev() {
+            if let Err(failure) = caught(|| interceptor.after_dispatch(event, error)) {
+                tracing::warn!(event_id = event.id(), %failure, "an interceptor failed after the handler; the outcome stays");
+            }
+        }
+    }
+}
+
+/// Runs a user's step; a panic is a failure like another.
+fn caught(step: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(panicked("an interceptor", &*panic)))
+}
+
+/// A panic as a failure, with the words it was raised with.
+pub(super) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
+    let said = panic.downcast_ref::<&str>().copied();
+    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Failure::transient("panic", format!("{who} panicked: {}", said.unwrap_or("without a message")))
+}

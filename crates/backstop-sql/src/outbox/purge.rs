@@ -1,0 +1,207 @@
+//! The purge: deletes rows that are older than they need to be, a batch at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::{Shutdown, telemetry};
+use tokio::sync::Mutex;
+
+use super::lifecycle::Lifecycle;
+use super::settings::Faults;
+use crate::connection::{Connection, Connections};
+use crate::store::{At, Purgeable, Store};
+use crate::{BoxFuture, Error};
+
+/// The settings of a [`Purge`]; [`build`](Settings::build) checks them.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub(super) retention: Duration,
+    pub(super) batch_size: u32,
+    pub(super) interval: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            retention: Duration::from_secs(7 * 24 * 3_600),
+            batch_size: 500,
+            interval: Duration::from_secs(3_600),
+        }
+    }
+}
+
+impl Settings {
+    /// How old a row must be. Defaults to 7 days.
+    pub fn retention(mut self, age: Duration) -> Self {
+        self.retention = age;
+        self
+    }
+
+    /// How many rows one statement deletes, which bounds how long it holds locks. Defaults to 500.
+    pub fn batch_size(mut self, rows: u32) -> Self {
+        self.batch_size = rows;
+        self
+    }
+
+    /// How long to rest between two purges. Defaults to an hour.
+    pub fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    pub(super) fn check(&self, faults: &mut Faults) {
+        faults.at_least_one("purge.batch_size", self.batch_size as usize);
+        faults.longer_than_zero("purge.interval", self.interval);
+    }
+
+    /// Checks the settings and makes a purge that is not running yet.
+    pub fn build(
+        self,
+        connections: Arc<dyn Connections>,
+        purger: impl Purger,
+        metrics: Arc<telemetry::Outbox>,
+    ) -> Result<Purge, Error> {
+        let mut faults = Faults::default();
+        self.check(&mut faults);
+        faults.none()?;
+        let cycle = Cycle { connections, purger: Box::new(purger), metrics, settings: self };
+        Ok(Purge { cycle: Arc::new(Mutex::new(cycle)), lifecycle: Lifecycle::default() })
+    }
+}
+
+/// Deletes old rows. [`StorePurger`] is the standard one.
+pub trait Purger: Send + Sync + 'static {
+    /// Deletes at most `limit` rows older than `age` on the connection given, and tells how many. Whoever
+    /// gives the connection controls the transaction.
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<u64, Error>>;
+}
+
+impl Purger for Box<dyn Purger> {
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        (**self).purge(connection, at, age, limit)
+    }
+}
+
+/// Deletes rows of a store.
+pub struct StorePurger {
+    store: Arc<dyn Store>,
+    what: Purgeable,
+}
+
+impl StorePurger {
+    /// Deletes DONE and DEAD rows by when they ended; others stay, however old.
+    pub fn of_ended(store: Arc<dyn Store>) -> Self {
+        Self { store, what: Purgeable::Ended }
+    }
+
+    /// Deletes rows of any status by when they were created: only for a table that somebody else reads, as
+    /// with change-data capture.
+    pub fn by_age(store: Arc<dyn Store>) -> Self {
+        Self { store, what: Purgeable::Any }
+    }
+}
+
+impl Purger for StorePurger {
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        self.store.purge(connection, self.what, at, age, limit)
+    }
+}
+
+impl fmt::Debug for StorePurger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StorePurger").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+/// Deletes old rows at an interval, or once.
+pub struct Purge {
+    /// Locked for a cycle, so that no two overlap.
+    cycle: Arc<Mutex<Cycle>>,
+    lifecycle: Lifecycle,
+}
+
+impl Purge {
+    /// Purges in the background from now on. Starting again has no effect; starting after
+    /// [`close`](Self::close) is an error.
+    pub fn start(&self) -> Result<(), Error> {
+        let cycle = self.cycle.clone();
+        self.lifecycle.start(
+            move |shutdown| purge_until(shutdown, cycle),
+            "the purge was closed and cannot be started again: build a new one",
+        )
+    }
+
+    /// Purges once: batch after batch until one is not full. Tells how many rows were deleted.
+    pub async fn run_once(&self) -> Result<u64, Error> {
+        self.cycle.lock().await.run(&Shutdown::new()).await
+    }
+
+    /// Stops purging, after the batch that is under way.
+    pub async fn close(&self) {
+        self.lifecycle.close("purge").await;
+    }
+}
+
+impl fmt::Debug for Purge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Purge").field("lifecycle", &self.lifecycle).finish_non_exhaustive()
+    }
+}
+
+async fn purge_until(shutdown: Shutdown, cycle: Arc<Mutex<Cycle>>) {
+    while !shutdown.has_begun() {
+        let cycle = cycle.lock().await;
+        if let Err(error) = cycle.run(&shutdown).await {
+            tracing::error!(%error, "cannot purge; trying again at the next interval");
+        }
+        let interval = cycle.settings.interval;
+        drop(cycle);
+        let _ = shutdown.interrupts(tokio::time::sleep(interval)).await;
+    }
+}
+
+struct Cycle {
+    connections: Arc<dyn Connections>,
+    purger: Box<dyn Purger>,
+    metrics: Arc<telemetry::Outbox>,
+    settings: Settings,
+}
+
+impl Cycle {
+    async fn run(&self, shutdown: &Shutdown) -> Result<u64, Error> {
+        let Settings { retention, batch_size, .. } = self.settings;
+        let mut purged = 0;
+        loop {
+            // A connection for each batch, committed by itself: no transaction spans batches.
+            let mut connection = self.connections.connection().await?;
+            let deleted = self.purger.purge(&mut *connection, At::Database, retention, batch_size).await?;
+            drop(connection);
+            purged += deleted;
+            self.metrics.purge.add(deleted);
+            if deleted < u64::from(batch_size) || shutdown.has_begun() {
+                break;
+            }
+        }
+        tracing::info!(purged, "purged rows older than the retention");
+        Ok(purged)
+    }
+}

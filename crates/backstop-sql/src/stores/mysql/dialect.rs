@@ -1,0 +1,143 @@
+//! The words in which MySQL and MariaDB differ.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use sqlx::mysql::MySqlDatabaseError;
+
+use super::super::row::{self, choose, text};
+use super::super::{ClaimQuestion, Dialect, Explanation};
+use crate::connection::{Connection, Connections, Kind};
+use crate::migration::Migration;
+use crate::statement::{Marks, Statement, Value};
+use crate::store::At;
+use crate::{BoxFuture, Error, TableName};
+
+/// How long a node waits for another that is migrating.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Debug)]
+pub(super) struct MysqlDialect;
+
+impl Dialect for MysqlDialect {
+    fn marks(&self) -> Marks {
+        Marks::Question
+    }
+
+    fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta) {
+        match at {
+            At::Instant(moment) => {
+                statement.bind(moment + offset);
+            }
+            At::Database => {
+                statement.push("utc_timestamp(6)");
+                if let Some(micros) = offset.num_microseconds().filter(|micros| *micros != 0) {
+                    statement.push(" + interval ").bind(micros).push(" microsecond");
+                }
+            }
+        }
+    }
+
+    fn bind_json(&self, statement: &mut Statement, json: Value) {
+        statement.bind(json);
+    }
+
+    fn json_as_text(&self, column: &'static str) -> String {
+        column.to_owned()
+    }
+
+    /// One by one: without partial indexes, an index begins with the status and gives the order within one.
+    fn pending(&self) -> &'static [&'static str] {
+        &["status = 0", "status = 2"]
+    }
+
+    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
+        let ClaimQuestion { timeout, due, .. } = *question;
+        let statements = question.statements(self);
+        let columns = row::columns(self, "claim_seq + 1");
+        let mut statement = statements.begin("");
+        statements.push_due(&mut statement, &columns, due, Some(timeout), " for update skip locked");
+        statement
+    }
+
+    fn claim<'a>(
+        &'a self,
+        connections: &'a dyn Connections,
+        question: ClaimQuestion<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
+        // Without this level the locks would cover the gaps between rows, and inserts would wait for them.
+        const BEGIN: &str = "set transaction isolation level read committed; start transaction";
+        Box::pin(async move {
+            let ClaimQuestion { owner, due, .. } = question;
+            let mut transaction = connections.transaction(BEGIN).await?;
+            let rows = transaction.fetch(&self.claim_statement(&question), &row::KINDS).await?;
+            let rows = choose(rows, due);
+            if !rows.is_empty() {
+                let statements = question.statements(self);
+                let mut statement = statements.begin("update {table} set locked_by = ");
+                statement.bind(owner).push(", locked_at = ");
+                statements.moment(&mut statement, due.at);
+                statement.push(", claim_seq = claim_seq + 1 where ");
+                let ids: Vec<_> = rows.iter().filter_map(|row| text(&row[0])).collect();
+                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+                transaction.execute(&statement).await?;
+            }
+            transaction.commit().await?;
+            Ok(rows)
+        })
+    }
+
+    fn delete_some(
+        &self,
+        table: &TableName,
+        condition: &mut dyn FnMut(&mut Statement),
+        limit: u32,
+    ) -> Statement {
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!("delete from {table}"));
+        condition(&mut statement);
+        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit));
+        statement
+    }
+
+    fn migrations(&self) -> &'static [Migration] {
+        &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
+    }
+
+    fn migration_begin(&self) -> &'static str {
+        "START TRANSACTION"
+    }
+
+    /// A lock of the session: each statement of a migration ends the transaction it runs in.
+    fn lock_migrations<'a>(&'a self, connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut lock = Statement::new(self.marks());
+            lock.push("select get_lock(concat('backstop.migration.', md5(database())), ");
+            lock.bind(PATIENCE.as_secs().cast_signed()).push(")");
+            let answer = connection.fetch(&lock, &[Kind::Int]).await?;
+            match answer.first().map(Vec::as_slice) {
+                Some([Value::Int(Some(1))]) => Ok(()),
+                _ => Err(Error::Migrating(PATIENCE)),
+            }
+        })
+    }
+
+    fn unlock_migrations<'a>(&'a self, connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut unlock = Statement::new(self.marks());
+            unlock.push("do release_lock(concat('backstop.migration.', md5(database())))");
+            connection.execute(&unlock).await.map(drop)
+        })
+    }
+
+    fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {
+        match error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number() {
+            1146 => Some(Explanation::NoTable),
+            // No right to the database, the table or a column; the server is a read-only copy.
+            1044 | 1142 | 1143 | 1290 | 1836 => Some(Explanation::NotPermitted),
+            // A lock was waited for too long; a deadlock.
+            1205 | 1213 => Some(Explanation::Lost),
+            _ => None,
+        }
+    }
+}

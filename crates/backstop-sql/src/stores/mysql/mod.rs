@@ -1,0 +1,36 @@
+//! MySQL and MariaDB: row locks that others skip, no partial indexes, moments without a time zone, in UTC.
+
+mod alone;
+mod connection;
+mod dialect;
+pub(crate) mod open;
+
+use std::sync::Arc;
+
+use sqlx::{MySql, MySqlConnection, Pool, Transaction};
+
+use super::{Alone, Dialect, Supported};
+use crate::connection::{Connection, Connections};
+use crate::{BoxFuture, Error, TableName};
+
+impl Supported for MySql {
+    fn dialect() -> &'static dyn Dialect {
+        &dialect::MysqlDialect
+    }
+
+    fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
+        Arc::new(pool)
+    }
+
+    fn seam(connection: &mut MySqlConnection) -> &mut dyn Connection {
+        connection
+    }
+
+    fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+        Box::pin(pool.begin())
+    }
+
+    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
+        Box::pin(alone::take(pool, table))
+    }
+}

@@ -1,0 +1,105 @@
+//! The words in which PostgreSQL differs.
+
+use chrono::TimeDelta;
+
+use super::super::{ClaimQuestion, Dialect, Explanation, row};
+use crate::connection::Connection;
+use crate::migration::Migration;
+use crate::statement::{Marks, Statement, Value};
+use crate::store::At;
+use crate::{BoxFuture, Error, TableName};
+
+#[derive(Debug)]
+pub(super) struct PostgresDialect;
+
+impl Dialect for PostgresDialect {
+    fn marks(&self) -> Marks {
+        Marks::Dollar
+    }
+
+    fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta) {
+        match at {
+            At::Instant(moment) => {
+                statement.bind(moment + offset);
+            }
+            At::Database => {
+                // Not clock_timestamp(), which may change within a statement, so that no index could answer it.
+                statement.push("statement_timestamp()");
+                if let Some(micros) = offset.num_microseconds().filter(|micros| *micros != 0) {
+                    statement.push(" + ").bind(micros).push("::bigint * interval '1 microsecond'");
+                }
+            }
+        }
+    }
+
+    fn bind_json(&self, statement: &mut Statement, json: Value) {
+        statement.bind(json).push("::json");
+    }
+
+    fn json_as_text(&self, column: &'static str) -> String {
+        format!("{column}::text")
+    }
+
+    fn push_ids(&self, statement: &mut Statement, ids: &[&str]) {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        statement.push("event_id = any(").bind(Value::Texts(ids)).push(")");
+    }
+
+    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
+        let ClaimQuestion { table, owner, timeout, due } = *question;
+        let statements = question.statements(self);
+        // The place of a row is enough to find it again: a row that this statement has locked stays where it is.
+        // With the table's own number, because each part of a partitioned table counts places for itself.
+        let mut statement = statements.begin("with due as (");
+        let place = "tableoid as due_part, ctid as due_place";
+        statements.push_due(&mut statement, place, due, Some(timeout), " for update skip locked");
+        statement.push(&format!(") update {table} set locked_by = ")).bind(owner).push(", locked_at = ");
+        statements.moment(&mut statement, due.at);
+        statement.push(&format!(
+            ", claim_seq = claim_seq + 1 from due where {table}.tableoid = due_part and {table}.ctid = due_place \
+             returning {}",
+            row::columns(self, "claim_seq")
+        ));
+        statement
+    }
+
+    fn delete_some(
+        &self,
+        table: &TableName,
+        condition: &mut dyn FnMut(&mut Statement),
+        limit: u32,
+    ) -> Statement {
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!("delete from {table} where event_id in (select event_id from {table}"));
+        condition(&mut statement);
+        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit)).push(")");
+        statement
+    }
+
+    fn migrations(&self) -> &'static [Migration] {
+        &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
+    }
+
+    fn migration_begin(&self) -> &'static str {
+        "BEGIN"
+    }
+
+    fn lock_migrations<'a>(&'a self, connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            let mut lock = Statement::new(self.marks());
+            lock.push("select pg_advisory_xact_lock(hashtextextended('backstop.migration', 0))");
+            connection.execute(&lock).await.map(drop)
+        })
+    }
+
+    fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {
+        match error.as_database_error()?.code()?.as_ref() {
+            "42P01" => Some(Explanation::NoTable),
+            // A right is missing; the server is a read-only copy.
+            "42501" | "25006" => Some(Explanation::NotPermitted),
+            // A deadlock; a conflict of two serializable transactions.
+            "40P01" | "40001" => Some(Explanation::Lost),
+            _ => None,
+        }
+    }
+}

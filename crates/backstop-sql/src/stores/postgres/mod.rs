@@ -1,0 +1,36 @@
+//! PostgreSQL: row locks that others skip, partial indexes, moments with a time zone.
+
+mod alone;
+mod connection;
+mod dialect;
+pub(crate) mod open;
+
+use std::sync::Arc;
+
+use sqlx::{PgConnection, Pool, Postgres, Transaction};
+
+use super::{Alone, Dialect, Supported};
+use crate::connection::{Connection, Connections};
+use crate::{BoxFuture, Error, TableName};
+
+impl Supported for Postgres {
+    fn dialect() -> &'static dyn Dialect {
+        &dialect::PostgresDialect
+    }
+
+    fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
+        Arc::new(pool)
+    }
+
+    fn seam(connection: &mut PgConnection) -> &mut dyn Connection {
+        connection
+    }
+
+    fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
+        Box::pin(pool.begin())
+    }
+
+    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
+        Box::pin(alone::take(pool, table))
+    }
+}

@@ -1,0 +1,324 @@
+//! The statements that all databases share, with the dialect's words where they differ.
+
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_core::codec::{Codec, Json};
+use backstop_core::delivery::Settlement;
+use chrono::TimeDelta;
+
+use super::{Dialect, row};
+use crate::TableName;
+use crate::statement::{Statement, Value};
+use crate::store::{After, At, Born, Claim, DeadFilter, Due, Order, Purgeable, Settle, Status};
+
+/// Longer error texts are cut: a stack trace must not blow up the row.
+const MAX_ERROR_CHARS: usize = 4_000;
+
+/// Writes statements about one table in one dialect. Runs nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Statements<'a> {
+    pub(crate) dialect: &'a dyn Dialect,
+    pub(crate) table: &'a TableName,
+}
+
+impl Statements<'_> {
+    /// A statement that begins with the text; `{table}` in it stands for the table's name.
+    pub(crate) fn begin(&self, text: &str) -> Statement {
+        let mut statement = Statement::new(self.dialect.marks());
+        statement.push(&text.replace("{table}", self.table.as_str()));
+        statement
+    }
+
+    pub(crate) fn moment(&self, statement: &mut Statement, at: At) {
+        self.dialect.moment(statement, at, TimeDelta::zero());
+    }
+
+    fn moment_after(&self, statement: &mut Statement, at: At, span: Duration) {
+        self.dialect.moment(statement, at, delta(span));
+    }
+
+    fn moment_before(&self, statement: &mut Statement, at: At, span: Duration) {
+        self.dialect.moment(statement, at, -delta(span));
+    }
+
+    pub(super) fn insert(&self, events: &[Event], born: Option<&Born>) -> Statement {
+        let mut statement = self.begin(
+            "insert into {table} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
+             status, attempts, available_at, created_at",
+        );
+        if born.is_some() {
+            statement.push(", locked_by, locked_at");
+        }
+        statement.push(") values ").list(events, |statement, event| {
+            // NULL for "no headers", as others write it too. A map of strings always has a JSON form.
+            let headers = (!event.headers().is_empty()).then(|| Json.write(event.headers()).unwrap_or_default());
+            statement.push("(").bind(event.id()).push(", ").bind(event.event_type());
+            statement.push(", ").bind(event.aggregate_type()).push(", ").bind(event.aggregate_id());
+            statement.push(", ").bind(event.tenant_id()).push(", ");
+            self.dialect.bind_json(statement, event.payload_json().into());
+            statement.push(", ");
+            self.dialect.bind_json(statement, Value::Text(headers));
+            statement.push(", 0, 0, ").bind(event.available_at().unwrap_or(event.occurred_at()));
+            statement.push(", ").bind(event.occurred_at());
+            match born {
+                // Nobody delivers a delayed event from memory, so it is nobody's yet.
+                Some(_) if event.is_delayed() => {
+                    statement.push(", null, null");
+                }
+                Some(born) => {
+                    statement.push(", ").bind(&*born.owner).push(", ");
+                    self.moment_before(statement, At::Database, born.age);
+                }
+                None => {}
+            }
+            statement.push(")");
+        });
+        statement
+    }
+
+    /// Reads due rows.
+    pub(super) fn poll(&self, due: Due) -> Statement {
+        let mut statement = self.begin("");
+        self.push_due(&mut statement, &row::columns(self.dialect, "claim_seq"), due, None, "");
+        statement
+    }
+
+    /// Adds a query for due rows, in the order they are wanted, up to the limit. A claim leaves those out
+    /// that somebody holds; a claim is forgotten when it is older than its time-out.
+    ///
+    /// Where no index gives the order over all conditions of [`Dialect::pending`], it is one query for each
+    /// of them, and [`row::choose`] chooses from what they return.
+    pub(crate) fn push_due(
+        &self,
+        statement: &mut Statement,
+        columns: &str,
+        due: Due,
+        claim_timeout: Option<Duration>,
+        lock: &str,
+    ) {
+        let conditions = self.dialect.pending();
+        let (open, close) = if conditions.len() > 1 { ("(", ")") } else { ("", "") };
+        for (index, condition) in conditions.iter().enumerate() {
+            statement.push(if index > 0 { " union all " } else { "" });
+            statement.push(&format!("{open}select {columns} from {} where {condition}", self.table));
+            statement.push(" and available_at <= ");
+            self.moment(statement, due.at);
+            if !due.skip_recent.is_zero() {
+                statement.push(" and created_at <= ");
+                self.moment_before(statement, due.at, due.skip_recent);
+            }
+            if let Some(timeout) = claim_timeout {
+                statement.push(" and (locked_by is null or locked_at < ");
+                self.moment_before(statement, due.at, timeout);
+                statement.push(")");
+            }
+            statement.push(match due.order {
+                Order::Due => " order by available_at, created_at, event_id limit ",
+                Order::Created => " order by created_at, event_id limit ",
+            });
+            statement.bind(i64::from(due.limit)).push(lock).push(close);
+        }
+    }
+
+    /// Settles rows as done that were delivered under the same claim, or under none.
+    pub(super) fn done(&self, at: At, claim: Option<(&str, i64)>, ids: &[&str]) -> Statement {
+        let mut statement = self.begin("update {table} set status = 1, done_at = ");
+        self.moment(&mut statement, at);
+        self.push_settleable(&mut statement, claim, ids);
+        statement
+    }
+
+    /// Settles one row in any way.
+    pub(super) fn settle(&self, at: At, settle: &Settle) -> Statement {
+        let claim = settle.claim.as_ref().map(key);
+        let ids = [settle.id.as_str()];
+        let mut statement = self.begin("update {table} set ");
+        match &settle.settlement {
+            Settlement::Done => return self.done(at, claim, &ids),
+            Settlement::Deferred { after } => {
+                statement.push("status = 0, available_at = ");
+                self.moment_after(&mut statement, at, *after);
+            }
+            Settlement::Retry { after, error } => {
+                statement.push("status = 2, attempts = attempts + 1, available_at = ");
+                self.moment_after(&mut statement, at, *after);
+                statement.push(", last_error = ").bind(cut(error));
+            }
+            Settlement::Dead { error } => {
+                // When it died is recorded, so that a purge counts its age from then on.
+                statement.push("status = 3, last_error = ").bind(cut(error)).push(", done_at = ");
+                self.moment(&mut statement, at);
+            }
+        }
+        self.push_settleable(&mut statement, claim, &ids);
+        statement
+    }
+
+    /// Ends a settlement: the claim ends with it, and terminal rows are final.
+    fn push_settleable(&self, statement: &mut Statement, claim: Option<(&str, i64)>, ids: &[&str]) {
+        statement.push(", locked_by = null, locked_at = null where status not in (1, 3) and ");
+        if let Some(claim) = claim {
+            push_claimed(statement, claim);
+        }
+        self.dialect.push_ids(statement, ids);
+    }
+
+    pub(super) fn release(&self, claim: (&str, i64), ids: &[&str]) -> Statement {
+        let mut statement = self.begin("update {table} set locked_by = null, locked_at = null where ");
+        push_claimed(&mut statement, claim);
+        self.dialect.push_ids(&mut statement, ids);
+        statement
+    }
+
+    /// Counts rows of a status, and stops at the cap.
+    pub(super) fn count(&self, status: Status, cap: u32) -> Statement {
+        let mut statement = self.begin("select count(*) from (select 1 from {table}");
+        statement.push(is(status)).push(" limit ").bind(i64::from(cap)).push(") as counted");
+        statement
+    }
+
+    pub(super) fn troubled(&self, status: Status, limit: u32) -> Statement {
+        let mut statement = self.begin(&format!("select {} from {{table}}", row::TROUBLED));
+        statement.push(is(status)).push(" order by available_at desc limit ").bind(i64::from(limit));
+        statement
+    }
+
+    pub(super) fn query_dead(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
+        let columns = row::columns(self.dialect, "claim_seq");
+        let mut statement = self.begin(&format!("select {columns}, {} from {{table}}", row::ENDING));
+        self.push_dead(&mut statement, filter);
+        if let Some(After { created_at, id }) = after {
+            statement.push(" and (created_at > ").bind(*created_at);
+            statement.push(" or (created_at = ").bind(*created_at).push(" and event_id > ");
+            statement.bind(id.as_str()).push("))");
+        }
+        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit));
+        statement
+    }
+
+    pub(super) fn count_dead(&self, filter: &DeadFilter) -> Statement {
+        let mut statement = self.begin("select count(*) from {table}");
+        self.push_dead(&mut statement, filter);
+        statement
+    }
+
+    /// Adds `where` rows are dead and match.
+    fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
+        statement.push(is(Status::Dead));
+        let texts = [
+            ("event_type", &filter.event_type),
+            ("aggregate_type", &filter.aggregate_type),
+            ("aggregate_id", &filter.aggregate_id),
+        ];
+        for (column, value) in texts {
+            if let Some(value) = value {
+                statement.push(&format!(" and {column} = ")).bind(value.as_str());
+            }
+        }
+        if let Some(from) = filter.created_from {
+            statement.push(" and created_at >= ").bind(from);
+        }
+        if let Some(before) = filter.created_before {
+            statement.push(" and created_at < ").bind(before);
+        }
+        if let Some(ids) = &filter.ids {
+            let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+            statement.push(" and ");
+            self.dialect.push_ids(statement, &ids);
+        }
+    }
+
+    pub(super) fn replay_dead(&self, at: At, ids: &[&str]) -> Statement {
+        let mut statement = self.begin(
+            "update {table} set status = 0, attempts = 0, last_error = null, done_at = null, \
+             locked_by = null, locked_at = null, available_at = ",
+        );
+        self.moment(&mut statement, at);
+        statement.push(is(Status::Dead)).push(" and ");
+        self.dialect.push_ids(&mut statement, ids);
+        statement
+    }
+
+    /// Deletes rows of one of [`Purgeable::conditions`] that are old enough, the oldest first.
+    pub(super) fn purge(&self, condition: &str, what: Purgeable, at: At, age: Duration, limit: u32) -> Statement {
+        let mut older = |statement: &mut Statement| {
+            statement.push(" where ").push(condition);
+            match what {
+                Purgeable::Ended => {
+                    statement.push(" and (done_at < ");
+                    self.moment_before(statement, at, age);
+                    statement.push(" or (done_at is null and created_at < ");
+                    self.moment_before(statement, at, age);
+                    statement.push("))");
+                }
+                Purgeable::Any => {
+                    statement.push(" and created_at < ");
+                    self.moment_before(statement, at, age);
+                }
+            }
+        };
+        self.dialect.delete_some(self.table, &mut older, limit)
+    }
+}
+
+impl Purgeable {
+    /// The rows that are meant: one condition for each index that gives the order.
+    pub(super) fn conditions(self) -> &'static [&'static str] {
+        match self {
+            Self::Ended => &["status in (1, 3)"],
+            Self::Any => &["status in (0, 2)", "status in (1, 3)"],
+        }
+    }
+}
+
+/// The parts of a claim that rows are settled under together.
+pub(super) fn key(claim: &Claim) -> (&str, i64) {
+    (&claim.owner, claim.seq)
+}
+
+fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
+    statement.push("locked_by = ").bind(owner).push(" and claim_seq = ").bind(seq).push(" and ");
+}
+
+/// `where` a row has the status. Part of the text, so that a partial index is known to hold it.
+fn is(status: Status) -> &'static str {
+    match status {
+        Status::New => " where status = 0",
+        Status::Done => " where status = 1",
+        Status::Retry => " where status = 2",
+        Status::Dead => " where status = 3",
+    }
+}
+
+/// A span longer than any table's life is as good as for ever.
+fn delta(span: Duration) -> TimeDelta {
+    const LONGEST: TimeDelta = TimeDelta::days(365 * 100);
+    TimeDelta::from_std(span).map_or(LONGEST, |span| span.min(LONGEST))
+}
+
+/// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
+/// column may refuse, becomes visible.
+fn cut(error: &str) -> String {
+    let error = error.replace('\0', "␀");
+    match error.char_indices().nth(MAX_ERROR_CHARS) {
+        None => error,
+        Some(_) => error.chars().take(MAX_ERROR_CHARS - 3).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rules: O-268.
+    #[test]
+    fn errors_are_cut_at_4000_characters_with_a_mark_and_never_inside_one() {
+        assert_eq!(cut("short"), "short");
+        let exact = "é".repeat(4_000);
+        assert_eq!(cut(&exact), exact);
+        let long = cut(&"é".repeat(4_001));
+        assert_eq!(long.chars().count(), 4_000);
+        assert!(long.ends_with("é..."));
+    }
+}

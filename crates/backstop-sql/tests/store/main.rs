@@ -1,0 +1,18 @@
+//! The promises of the outbox's store, kept by every database: one suite over SQLite, PostgreSQL and MySQL.
+
+#![cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
+
+mod claim;
+mod contention;
+mod dead;
+mod harness;
+mod insert;
+mod migrations;
+mod opening;
+mod payloads;
+mod plans;
+mod poll;
+mod purge;
+mod refusals;
+mod schema;
+mod settle;

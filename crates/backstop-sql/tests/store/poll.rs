@@ -1,0 +1,182 @@
+//! Polling: which rows are due, how many, in which order, and that nothing is written.
+
+use std::time::Duration;
+
+use backstop_core::delivery::Settlement::Done;
+use backstop_core::{Clock, Event, SystemClock};
+use backstop_sql::store::{At, DatabaseKind, Due, Order, Store};
+
+use crate::harness::*;
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    /// Rules: O-227, O-260.
+    async fn only_new_and_retrying_rows_are_read(it) {
+        it.insert(&events("abcd")).await;
+        it.settle("b", 10, Done).await;
+        it.settle("c", 10, retry(0, "again")).await;
+        it.settle("d", 10, dead("given up")).await;
+        assert_eq!(ids(&it.poll(20, 10).await), "ac");
+    }
+
+    /// Rules: O-261.
+    async fn a_row_is_due_from_its_moment_on_and_not_before(it) {
+        let later = Event::of("Later").id("a").occurred_at(moment(0)).available_at(moment(100)).json(&()).unwrap();
+        it.insert(&[later]).await;
+        assert_eq!(ids(&it.poll(99, 10).await), "");
+        assert_eq!(ids(&it.poll(100, 10).await), "a");
+    }
+
+    /// Rules: O-262.
+    async fn rows_younger_than_skip_recent_are_left_alone(it) {
+        it.insert(&events("abc")).await;
+        let due = |seconds| Due { skip_recent: Duration::from_secs(10), ..due(seconds, 10) };
+        assert_eq!(ids(&it.store.poll(due(11)).await.unwrap()), "ab");
+        assert_eq!(ids(&it.store.poll(due(12)).await.unwrap()), "abc");
+    }
+
+    /// Rules: O-263.
+    async fn rows_are_handed_on_by_creation_then_id(it) {
+        it.insert(&[event("d", 5), event("c", 5), event("e", 3), event("b", 5)]).await;
+        it.settle("e", 10, retry(20, "later than all")).await;
+        assert_eq!(ids(&it.poll(60, 10).await), "ebcd");
+    }
+
+    /// Rules: O-263, O-264.
+    async fn of_too_many_those_that_have_been_due_longest_are_chosen_or_for_strict_order_the_oldest(it) {
+        it.insert(&events("abcdef")).await;
+        it.settle("a", 10, retry(30, "due at 40")).await;
+        it.settle("b", 10, deferred(20)).await; // due at 30
+        assert_eq!(ids(&it.poll(60, 4).await), "cdef");
+        assert_eq!(ids(&it.poll(60, 5).await), "bcdef");
+        let strict = |limit| Due { order: Order::Created, ..due(60, limit) };
+        assert_eq!(ids(&it.store.poll(strict(2)).await.unwrap()), "ab");
+        assert_eq!(ids(&it.store.poll(Due { at: at(35), ..strict(2) }).await.unwrap()), "bc");
+    }
+
+    /// Rules: O-176, O-177, O-178, O-179, O-259.
+    async fn a_row_comes_back_as_the_event_that_went_in_whoever_its_tenant_is(it) {
+        let whole = |id: &str, tenant: Option<&str>, seconds| {
+            let mut event = Event::of("OrderPlaced")
+                .id(id)
+                .aggregate("Order", "42")
+                .header("source", "checkout")
+                .occurred_at(moment(seconds))
+                .available_at(moment(seconds + 1))
+                .payload_json(r#"{"total":1.10}"#);
+            if let Some(tenant) = tenant {
+                event = event.tenant_id(tenant);
+            }
+            event.build().unwrap()
+        };
+        let events = [whole("a", Some("acme"), 0), whole("b", Some("globex"), 1), whole("c", None, 2)];
+        it.insert(&events).await;
+        it.settle("b", 10, retry(0, "again")).await;
+        let rows = it.poll(20, 10).await;
+        let read: Vec<_> = rows.iter().map(|row| row.event.clone().unwrap()).collect();
+        assert_eq!(read[0], events[0]);
+        assert_eq!(read[2], events[2]);
+        // A row that was tried has moved; everything else is the same.
+        assert_eq!(read[1].available_at(), Some(moment(10)));
+        assert_eq!(read[1].tenant_id(), Some("globex"));
+        assert_eq!(rows.iter().map(|row| row.attempts).collect::<Vec<_>>(), [0, 1, 0]);
+        assert!(rows.iter().all(|row| row.claim.is_none()));
+    }
+
+    /// Rules: O-265.
+    async fn polling_neither_respects_nor_takes_claims(it) {
+        it.insert(&events("ab")).await;
+        it.claim("node-1", 10, 1).await;
+        let before = (it.state("a").await, it.state("b").await);
+        assert_eq!(ids(&it.poll(20, 10).await), "ab");
+        assert_eq!((it.state("a").await, it.state("b").await), before);
+    }
+
+    /// Rules: O-116.
+    async fn headers_that_are_null_or_empty_are_no_headers(it) {
+        it.insert(&events("abc")).await;
+        it.set("b", "headers = '{}'").await;
+        it.set("c", "headers = 'null'").await;
+        let mut read = it.poll(10, 10).await;
+        if it.kind == DatabaseKind::Sqlite {
+            it.set("c", "headers = ' '").await; // the others let no such text in
+            read.extend(it.poll(10, 10).await);
+        }
+        assert!(read.iter().all(|row| row.event.as_ref().unwrap().headers().is_empty()));
+    }
+
+    async fn a_row_that_cannot_be_decoded_says_why_and_does_not_fail_the_others(it) {
+        it.insert(&events("abcd")).await;
+        it.set("a", r#"headers = '{"a":null}'"#).await;
+        it.set("b", "headers = '[1]'").await;
+        it.set("c", r#"headers = '{"a":1}'"#).await;
+        let rows = it.poll(10, 10).await;
+        assert_eq!(ids(&rows), "abcd");
+        for row in &rows[..3] {
+            let problem = row.event.as_ref().unwrap_err();
+            assert!(problem.starts_with("headers are not a map of strings"), "{problem}");
+        }
+        assert!(rows[3].event.is_ok());
+        assert_eq!(it.claim("node-1", 10, 10).await.iter().filter(|row| row.event.is_ok()).count(), 1);
+    }
+
+    async fn a_moment_that_no_calendar_has_spoils_its_own_row_only(it) {
+        it.insert(&events("ab")).await;
+        match it.kind {
+            DatabaseKind::Postgres => it.set("a", "created_at = '-infinity'").await,
+            DatabaseKind::Mysql => {
+                let mut connection = it.connections.connection().await.unwrap();
+                for text in ["set session sql_mode = ''", "update outbox_event set created_at = 0 where event_id = 'a'"] {
+                    connection.execute(&it.statement(text)).await.unwrap();
+                }
+            }
+            DatabaseKind::Sqlite => it.set("a", "created_at = '1999'").await,
+        }
+        let rows = it.poll(10, 10).await;
+        assert_eq!(ids(&rows), "ab");
+        assert!(rows[0].event.is_err() && rows[1].event.is_ok());
+    }
+
+    async fn the_databases_own_clock_is_the_present_in_utc(it) {
+        let now = SystemClock.now();
+        let at = |offset: i64| now + chrono::TimeDelta::seconds(offset);
+        let event = |id: &str, seconds| Event::of("T").id(id).occurred_at(at(seconds)).json(&()).unwrap();
+        it.insert(&[event("past", -30), event("recent", -10), event("future", 600)]).await;
+        let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due };
+        assert_eq!(ids(&it.store.poll(due(Duration::ZERO)).await.unwrap()), "pastrecent");
+        assert_eq!(ids(&it.store.poll(due(Duration::from_secs(25))).await.unwrap()), "past");
+        let claimed = it.store.claim(&"node-1".into(), MINUTE, due(Duration::ZERO)).await.unwrap();
+        assert_eq!(ids(&claimed), "pastrecent");
+        let taken = it.state("past").await.locked_at.unwrap() - now;
+        assert!((-1..60).contains(&taken.num_seconds()), "{taken}");
+        assert!(it.store.claim(&"node-2".into(), MINUTE, due(Duration::ZERO)).await.unwrap().is_empty());
+    }
+
+    async fn the_census_counts_each_status_up_to_a_cap(it) {
+        it.insert(&events("abcdefg")).await;
+        it.settle("a", 10, Done).await;
+        it.settle("b", 10, dead("x")).await;
+        it.settle("c", 10, retry(1, "x")).await;
+        let census = it.store.census(3).await.unwrap();
+        let count = |count: backstop_core::inspect::Count| (count.events, count.capped);
+        assert_eq!(count(census.waiting), (3, true));
+        assert_eq!(count(census.retrying), (1, false));
+        assert_eq!(count(census.dead), (1, false));
+        assert_eq!(count(census.done), (1, false));
+    }
+
+    /// Rules: O-250.
+    async fn the_troubled_are_the_dead_then_the_retrying_with_the_tries_people_expect(it) {
+        it.insert(&events("abc")).await;
+        it.settle("a", 10, retry(5, "slow")).await;
+        it.set("b", "attempts = 9").await;
+        it.settle("b", 10, dead("given up")).await;
+        let troubled = it.store.troubled(10).await.unwrap();
+        let shown: Vec<_> = troubled.iter().map(|it| (it.id.as_str(), it.place, it.tries)).collect();
+        assert_eq!(shown, [("b", "dead", 10), ("a", "retrying", 1)]);
+        assert_eq!(troubled[1].next_try_at, Some(moment(15)));
+        assert_eq!(troubled[1].error.as_deref(), Some("slow"));
+        assert_eq!(it.store.troubled(1).await.unwrap().len(), 1);
+    }
+}
