@@ -21,6 +21,15 @@ pub enum Error {
         source: sqlx::Error,
     },
 
+    /// A driver other than our own failed.
+    #[error("while {doing}: {source}")]
+    Driver {
+        /// What was being done.
+        doing: &'static str,
+        /// What the driver said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+
     /// A database file that cannot be opened.
     #[error("cannot open the database {}: {source}; check that its directory exists and can be written to", .path.display())]
     Open {

@@ -11,6 +11,8 @@ pub mod connection;
 mod error;
 mod migration;
 pub mod outbox;
+#[cfg(feature = "sea-orm")]
+mod sea_orm;
 pub mod statement;
 pub mod store;
 mod stores;

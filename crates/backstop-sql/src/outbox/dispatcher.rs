@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::in_flight::{Hold, InFlight, Tracker};
 use super::interceptor::{Interceptor, Interceptors, panicked};
 use super::queues::{Queues, Source};
+use super::recent::Recent;
 use super::registry::Registry;
 use super::settler::{self, Settled, Settler};
 use super::settings::Faults;
@@ -206,6 +207,7 @@ struct Running {
 pub(super) struct Feed {
     queues: Arc<Queues<(Queued, Hold)>>,
     tracker: Arc<dyn Tracker>,
+    recent: Arc<Recent>,
     unheld: Arc<Unheld>,
     metrics: Arc<telemetry::Outbox>,
 }
@@ -231,10 +233,11 @@ impl Dispatcher {
         let feed = Feed {
             queues: Arc::new(Queues::new(settings.hot_capacity, settings.cold_capacity)),
             tracker: settings.tracker.clone(),
+            recent: Arc::default(),
             unheld: Arc::default(),
             metrics: metrics.clone(),
         };
-        let settler = Settler::start(store, settings.tracker, metrics, settings.strict_order);
+        let settler = Settler::start(store, feed.clone(), metrics, settings.strict_order);
         let delivery =
             Arc::new(Delivery { registry, retry: settings.retry, interceptors: settings.interceptors });
         let mut workers = JoinSet::new();
@@ -323,6 +326,10 @@ impl Feed {
 
     fn offer(&self, queued: Queued) -> Offer {
         let Some(hold) = self.tracker.try_acquire(queued.event.id()) else { return Offer::Duplicate };
+        if queued.claim.is_none() && self.recent.was_settled(queued.event.id()) {
+            self.tracker.release(&hold);
+            return Offer::Duplicate;
+        }
         let offer = match self.queues.push(queued.source, (queued, hold)) {
             Ok(()) => Offer::Taken,
             Err((_, hold)) => {
@@ -342,6 +349,18 @@ impl Feed {
     /// How many events this process holds.
     pub(super) fn held(&self) -> usize {
         self.tracker.held()
+    }
+
+    /// Lets go of an event. One that was settled is not taken from a read that began before.
+    pub(super) fn let_go(&self, hold: &Hold, settled: bool) {
+        if settled {
+            self.recent.settled(&hold.id);
+        }
+        self.tracker.release(hold);
+    }
+
+    pub(super) fn recent(&self) -> &Recent {
+        &self.recent
     }
 
     pub(super) fn unheld(&self) -> &Arc<Unheld> {

@@ -127,6 +127,12 @@ pub trait PollHandler: Send + Sync + 'static {
     fn held(&self) -> usize {
         0
     }
+
+    /// A read of the table begins: what it returns may be settled before it is handed over.
+    fn begin_read(&self) {}
+
+    /// What the read returned has been handed over.
+    fn end_read(&self) {}
 }
 
 impl<F: Fn(Event, u32) -> bool + Send + Sync + 'static> PollHandler for F {
@@ -152,6 +158,14 @@ impl PollHandler for Feed {
 
     fn held(&self) -> usize {
         Feed::held(self)
+    }
+
+    fn begin_read(&self) {
+        self.recent().begin_read();
+    }
+
+    fn end_read(&self) {
+        self.recent().end_read();
     }
 }
 
@@ -273,12 +287,18 @@ impl Cycle {
         if wanted == 0 {
             return Ok(false);
         }
-        let rows = self.read(wanted).await?;
-        self.show_lag(&rows);
-        let read = rows.len();
-        let all_taken = self.hand_over(rows).await?;
+        self.handler.begin_read();
+        let read_and_handed_over = self.read_and_hand_over(wanted).await;
+        self.handler.end_read();
+        let (read, all_taken) = read_and_handed_over?;
         // A full batch that found room: the next one may be waiting.
         Ok(all_taken && read >= wanted as usize && self.handler.held() < read + wanted as usize)
+    }
+
+    async fn read_and_hand_over(&self, wanted: u32) -> Result<(usize, bool), Error> {
+        let rows = self.read(wanted).await?;
+        self.show_lag(&rows);
+        Ok((rows.len(), self.hand_over(rows).await?))
     }
 
     async fn read(&self, wanted: u32) -> Result<Vec<Row>, Error> {

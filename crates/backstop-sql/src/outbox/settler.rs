@@ -8,7 +8,8 @@ use backstop_core::{Event, telemetry};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::in_flight::{Hold, Tracker};
+use super::dispatcher::Feed;
+use super::in_flight::Hold;
 use crate::store::{At, Settle, Store};
 
 /// At most so many settlements are written at once.
@@ -47,12 +48,12 @@ impl Sender {
 impl Settler {
     pub(super) fn start(
         store: Arc<dyn Store>,
-        tracker: Arc<dyn Tracker>,
+        feed: Feed,
         metrics: Arc<telemetry::Outbox>,
         strict_order: bool,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH);
-        let desk = Desk { store, tracker, metrics, strict_order };
+        let desk = Desk { store, feed, metrics, strict_order };
         Self { sender: Sender(sender), task: tokio::spawn(desk.settle_all(receiver)) }
     }
 
@@ -71,7 +72,7 @@ impl Settler {
 
 struct Desk {
     store: Arc<dyn Store>,
-    tracker: Arc<dyn Tracker>,
+    feed: Feed,
     metrics: Arc<telemetry::Outbox>,
     strict_order: bool,
 }
@@ -82,7 +83,7 @@ impl Desk {
         // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
         while receiver.recv_many(&mut batch, BATCH).await > 0 {
             self.settle(&batch).await;
-            batch.drain(..).for_each(|settled| self.tracker.release(&settled.hold));
+            batch.clear();
         }
     }
 
@@ -107,12 +108,16 @@ impl Desk {
             Err(error) => {
                 let event_id = settled.event.id();
                 tracing::error!(%error, event_id, "cannot write what became of an event: it is delivered again");
+                self.feed.let_go(&settled.hold, false);
             }
         }
     }
 
     fn written(&self, batch: &[Settled], changed: u64) {
-        batch.iter().for_each(|settled| self.tell(settled));
+        for settled in batch {
+            self.tell(settled);
+            self.feed.let_go(&settled.hold, true);
+        }
         let late = (batch.len() as u64).saturating_sub(changed);
         if late > 0 {
             self.metrics.settle_late.add(late);

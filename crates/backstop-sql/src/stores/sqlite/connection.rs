@@ -13,12 +13,12 @@ sqlx_connection!(
     write_texts: |_: &[String]| None::<String> // never bound: SQLite has no arrays
 );
 
-fn write_time(moment: Timestamp) -> String {
+pub(crate) fn write_time(moment: Timestamp) -> String {
     moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()
 }
 
 /// Also reads what others write: without a fraction, with `T`, or with `Z`.
-fn read_time(text: String) -> Result<Timestamp, String> {
+pub(crate) fn read_time(text: String) -> Result<Timestamp, String> {
     let plain = text.trim_end_matches('Z').replace('T', " ");
     NaiveDateTime::parse_from_str(&plain, "%Y-%m-%d %H:%M:%S%.f")
         .map(|moment| moment.and_utc())

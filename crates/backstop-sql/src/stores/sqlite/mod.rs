@@ -9,6 +9,9 @@ use std::sync::Arc;
 
 use sqlx::{Pool, Sqlite, SqliteConnection, Transaction};
 
+#[cfg(feature = "sea-orm")]
+pub(crate) use connection::{read_time, write_time};
+
 use super::{Alone, Dialect, Supported};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};

@@ -1,0 +1,201 @@
+//! The whole outbox on each database: what the machinery promises must not depend on where the table is.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use backstop_core::{Clock, Event, Failure, SystemClock};
+use backstop_sql::outbox::purge;
+use backstop_sql::store::DeadFilter;
+use backstop_sql::{Error, Outbox, Supported};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Failing, Recording};
+
+/// A fresh database.
+struct Place<DB: Supported, Guard> {
+    pool: sqlx::Pool<DB>,
+    _guard: Guard,
+}
+
+async fn fresh_sqlite() -> Option<Place<sqlx::Sqlite, impl Sized>> {
+    let guard = backstop_testkit::servers::sqlite();
+    let pool = backstop_sql::sqlite::open(guard.path()).await.unwrap();
+    Some(Place { pool, _guard: guard })
+}
+
+async fn fresh_postgres() -> Option<Place<sqlx::Postgres, impl Sized>> {
+    let guard = backstop_testkit::servers::postgres().await?;
+    Some(Place { pool: guard.pool().await, _guard: guard })
+}
+
+async fn fresh_mysql() -> Option<Place<sqlx::MySql, impl Sized>> {
+    let guard = backstop_testkit::servers::mysql().await?;
+    Some(Place { pool: guard.pool().await, _guard: guard })
+}
+
+const SOON: Duration = Duration::from_millis(50);
+const NEVER: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_secs(3_600);
+const MINUTES: Duration = Duration::from_secs(300);
+
+fn order(n: usize) -> Event {
+    Event::of("OrderPlaced").aggregate("Order", n.to_string()).json(&n).unwrap()
+}
+
+fn all() -> DeadFilter {
+    DeadFilter::default()
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    /// Rules: O-081, O-511, O-512, O-513.
+    async fn one_node_delivers_hot_and_the_poller_catches_the_rest(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::single_node(place.pool.clone())
+            .interval(SOON)
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append_all((0..50).map(order).collect()).await.unwrap();
+        tx.commit().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        let delayed = Event::of("OrderPlaced").aggregate("Order", "late").deliver_after(SOON).json(&()).unwrap();
+        tx.append(delayed).await.unwrap();
+        tx.commit().await.unwrap();
+        let events = recorder.until(51).await;
+        assert_eq!(events.iter().map(Event::id).collect::<HashSet<_>>().len(), 51);
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 50);
+        outbox.close().await.unwrap();
+        assert_eq!(outbox.store().census(100).await.unwrap().done.events, 51);
+    }
+
+    /// Rules: O-082, O-357, O-359, O-516, O-517, O-518.
+    async fn two_nodes_share_a_table_and_deliver_each_event_once(place) {
+        let recorder = Recording::new();
+        let mut nodes = Vec::new();
+        for _ in 0..2 {
+            let node = Outbox::multi_node(place.pool.clone())
+                .claim_locking(MINUTES)
+                .interval(SOON)
+                .batch_size(7)
+                .hot_queue_capacity(5) // most events find it full, and go by way of the pollers
+                .on("Order", "OrderPlaced", recorder.clone())
+                .start().await.unwrap();
+            nodes.push(node);
+        }
+        for n in 0..60 {
+            let mut tx = nodes[n % 2].begin().await.unwrap();
+            tx.append_all((n * 5..n * 5 + 5).map(order).collect()).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        recorder.until(300).await;
+        for node in &nodes {
+            node.close().await.unwrap();
+        }
+        let ids = recorder.ids();
+        assert_eq!((ids.len(), ids.iter().collect::<HashSet<_>>().len()), (300, 300));
+        let census = nodes[0].store().census(1_000).await.unwrap();
+        assert_eq!((census.done.events, census.waiting.events), (300, 0));
+    }
+
+    async fn a_row_that_a_living_node_holds_is_not_taken_by_another(place) {
+        let (slow, quick) = (backstop_testkit::handlers::Slow::gated(), Recording::new());
+        let node = |handler| Outbox::multi_node(place.pool.clone())
+            .claim_locking(MINUTES).interval(SOON).on("Order", "OrderPlaced", handler);
+        let holder = node(Recording::of(slow.clone())).start().await.unwrap();
+        let mut tx = holder.begin().await.unwrap();
+        tx.append(order(1)).await.unwrap();
+        tx.commit().await.unwrap();
+        slow.until_began(1).await;
+        let other = node(quick.clone()).start().await.unwrap();
+        let before = other.metrics().enqueue_cold.total();
+        tokio::time::sleep(SOON * 4).await; // several polls of the other node
+        assert_eq!((other.metrics().enqueue_cold.total(), quick.events().len()), (before, 0));
+        slow.open();
+        holder.close().await.unwrap();
+        other.close().await.unwrap();
+        assert_eq!(holder.store().census(10).await.unwrap().done.events, 1);
+    }
+
+    async fn an_event_fails_is_retried_dies_and_is_replayed(place) {
+        let handler = Failing::times(3).with(|| Failure::transient("timeout", "no answer"));
+        let recorder = Recording::of(handler);
+        let outbox = Outbox::single_node(place.pool.clone())
+            .interval(SOON)
+            .max_attempts(2)
+            .retry_policy(|_, _| Duration::from_millis(10))
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(order(1)).await.unwrap();
+        tx.commit().await.unwrap();
+        let dead = outbox.dead();
+        eventually("the event is dead", async || dead.count(&all()).await.unwrap() == 1).await;
+        let shown = dead.query(&all(), 10).await.unwrap();
+        assert_eq!((shown[0].tries, shown[0].error.as_deref()), (2, Some("timeout: no answer")));
+        assert!(shown[0].died_at.is_some());
+        assert!(dead.replay(&shown[0].id).await.unwrap());
+        recorder.until_answered(4).await;
+        outbox.close().await.unwrap();
+        let census = outbox.store().census(10).await.unwrap();
+        assert_eq!((census.done.events, census.dead.events), (1, 0));
+    }
+
+    /// Rules: O-503, O-519.
+    async fn ordered_delivers_in_the_order_of_creation(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::ordered(place.pool.clone())
+            .interval(SOON).batch_size(10).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut ids = Vec::new();
+        for n in 0..40 {
+            let mut tx = outbox.begin().await.unwrap();
+            ids.extend(tx.append(order(n % 3)).await.unwrap());
+            tx.commit().await.unwrap();
+        }
+        recorder.until(40).await;
+        assert_eq!(recorder.ids(), ids);
+        outbox.close().await.unwrap();
+    }
+
+    /// Rules: O-086, O-523, O-524.
+    async fn writer_only_writes_and_purges_by_age(place) {
+        let settings = purge::Settings::default().retention(HOUR).interval(NEVER);
+        let outbox = Outbox::writer_only(place.pool.clone()).purge(settings).start().await.unwrap();
+        let aged = |hours: u32| {
+            let at = SystemClock.now() - HOUR * hours;
+            Event::of("OrderPlaced").occurred_at(at).json(&hours).unwrap()
+        };
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append_all(vec![aged(3), aged(2), aged(0)]).await.unwrap();
+        tx.commit().await.unwrap();
+        outbox.purge().await.unwrap();
+        let census = outbox.store().census(10).await.unwrap();
+        assert_eq!((census.waiting.events, outbox.metrics().purge.total()), (1, 2));
+        outbox.close().await.unwrap();
+    }
+
+    async fn a_second_node_where_there_must_be_one_is_told_so(place) {
+        let first = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
+        let second = Outbox::single_node(place.pool.clone()).start().await;
+        assert!(matches!(second, Err(Error::NotAlone { .. })), "{second:?}");
+        let ordered = Outbox::ordered(place.pool.clone()).start().await;
+        assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");
+        let elsewhere = Outbox::single_node(place.pool.clone()).table("another").start().await.unwrap();
+        let unguarded = Outbox::single_node(place.pool.clone()).guard(false).interval(NEVER).start().await.unwrap();
+        first.close().await.unwrap();
+        let after = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
+        for outbox in [after, unguarded, elsewhere] {
+            outbox.close().await.unwrap();
+        }
+    }
+
+    async fn a_refused_event_leaves_the_callers_transaction_usable(place) {
+        let outbox = Outbox::writer_only(place.pool.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        assert!(tx.append_json("OrderPlaced", r#""\u0000""#).await.is_err());
+        assert!(tx.append_json("OrderPlaced", format!("\"{}\"", "x".repeat(1 << 20))).await.is_err());
+        tx.append(order(1)).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(outbox.store().census(10).await.unwrap().waiting.events, 1);
+    }
+}
