@@ -40,10 +40,7 @@ pub trait Connections: Send + Sync + 'static {
 
     /// Begins a transaction with the statement given. It is rolled back unless it is committed, also when
     /// whoever waits for it gives up: no lock may go back to the pool.
-    fn transaction(
-        &self,
-        begin: &'static str,
-    ) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>>;
+    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>>;
 }
 
 /// A transaction of the outbox's own.

@@ -53,7 +53,9 @@ pub enum Error {
     },
 
     /// The table belongs to somebody else, or the database may not be written to.
-    #[error("the database user may not do this with table {table}: {said}; grant it select, insert, update and delete")]
+    #[error(
+        "the database user may not do this with table {table}: {said}; grant it select, insert, update and delete"
+    )]
     NotPermitted {
         /// The table.
         table: String,
@@ -62,7 +64,9 @@ pub enum Error {
     },
 
     /// The table has not been migrated to the version that this code needs.
-    #[error("table {table} has schema version {found}, this version of Backstop needs {wanted}; run `migrate`")]
+    #[error(
+        "table {table} has schema version {found}, this version of Backstop needs {wanted}; run `migrate`"
+    )]
     OldSchema {
         /// The table.
         table: String,
@@ -73,7 +77,9 @@ pub enum Error {
     },
 
     /// The table was migrated by a newer version of Backstop.
-    #[error("table {table} has schema version {found}, this version of Backstop knows {known}; update Backstop")]
+    #[error(
+        "table {table} has schema version {found}, this version of Backstop knows {known}; update Backstop"
+    )]
     NewSchema {
         /// The table.
         table: String,
@@ -103,7 +109,9 @@ pub enum Error {
     },
 
     /// An event was to be appended outside any transaction.
-    #[error("no transaction is open: begin one first, so that the event is stored together with what it tells of")]
+    #[error(
+        "no transaction is open: begin one first, so that the event is stored together with what it tells of"
+    )]
     NoTransaction,
 
     /// A hook refused the events before they were written.
@@ -137,7 +145,9 @@ pub enum Error {
     Drain(Duration),
 
     /// A database server that cannot be reached, or does not let us in.
-    #[error("cannot connect to {server}: {source}; check that it runs there, and the user, password and database")]
+    #[error(
+        "cannot connect to {server}: {source}; check that it runs there, and the user, password and database"
+    )]
     Connect {
         /// Where it should be. Never a password.
         server: String,
@@ -146,7 +156,9 @@ pub enum Error {
     },
 
     /// A database URL that cannot be read. It is not shown, because it may hold a password.
-    #[error("the database URL cannot be used: {0}; write it like postgres://user:password@host:5432/database")]
+    #[error(
+        "the database URL cannot be used: {0}; write it like postgres://user:password@host:5432/database"
+    )]
     Url(#[source] sqlx::Error),
 
     /// A database URL that names no database we know.
@@ -166,7 +178,9 @@ pub enum Error {
     },
 
     /// Another node has been migrating for too long.
-    #[error("another node has been migrating for {0:?}; look for a session that waits for a lock, then try again")]
+    #[error(
+        "another node has been migrating for {0:?}; look for a session that waits for a lock, then try again"
+    )]
     Migrating(Duration),
 }
 

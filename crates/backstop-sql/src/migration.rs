@@ -46,11 +46,12 @@ const HISTORY: &str = "CREATE TABLE IF NOT EXISTS backstop_migration (
 
 /// All migrations as one text, for whoever runs them with another tool.
 pub(crate) fn script(dialect: &dyn Dialect, table: &TableName) -> String {
-    let mut script = format!("{HISTORY};\n");
+    let mut parts = vec![format!("{HISTORY};\n")];
     for migration in dialect.migrations() {
-        script += &format!("\n{}\n{};\n", migration.rendered(table).trim_end(), migration.note(table));
+        parts.push(migration.rendered(table));
+        parts.push(format!("{};\n", migration.note(table)));
     }
-    script
+    parts.join("\n")
 }
 
 /// Brings a table up to date, one node at a time.
@@ -59,6 +60,10 @@ pub(crate) async fn migrate(
     connections: &dyn Connections,
     table: &TableName,
 ) -> Result<(), Error> {
+    // Whoever may not create tables can still be told that there is nothing to create.
+    if check(dialect, &mut *connections.connection().await?, table).await.is_ok() {
+        return Ok(());
+    }
     let mut transaction = connections.transaction(dialect.migration_begin()).await?;
     dialect.lock_migrations(&mut *transaction).await?;
     let migrated = migrate_locked(dialect, &mut *transaction, table).await;

@@ -100,6 +100,12 @@ impl Statement {
         self
     }
 
+    /// Puts text of our own in front, as in `explain …`: the marks stay as they are.
+    pub fn prefix(&mut self, text: &str) -> &mut Self {
+        self.text.insert_str(0, text);
+        self
+    }
+
     /// Adds what `each` adds for every item, with commas in between.
     pub fn list<T>(
         &mut self,

@@ -37,6 +37,8 @@
 //! | feature | what it brings | on by default |
 //! |---|---|---|
 //! | `sqlite` | the outbox on SQLite, bundled | yes |
+//! | `postgres` | the outbox on PostgreSQL | no |
+//! | `mysql` | the outbox on MySQL and MariaDB | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
 //! What is not asked for is not compiled.
@@ -45,6 +47,10 @@ pub use backstop_core::{
     Clock, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, Shutdown, SystemClock, Timestamp,
     breaker, clock, codec, delivery, event, failure, handler, inspect, outcome, retry, shutdown, telemetry,
 };
+#[cfg(feature = "mysql")]
+pub use backstop_sql::mysql;
+#[cfg(feature = "postgres")]
+pub use backstop_sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use backstop_sql::sqlite;
 #[cfg(feature = "sql")]

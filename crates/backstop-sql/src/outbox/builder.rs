@@ -203,7 +203,11 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             .store
             .clone()
             .unwrap_or_else(|| Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone())));
-        if self.migrate { store.migrate().await? } else { store.check().await? }
+        if self.migrate {
+            store.migrate().await?
+        } else {
+            store.check().await?
+        }
         let alone = match M::MODE {
             Kind::SingleNode | Kind::Ordered if self.guard => Some(DB::alone(&self.pool, &table).await?),
             _ => None,
@@ -217,14 +221,16 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let (dispatcher, poller) = match M::MODE {
             Kind::WriterOnly => (None, None),
             _ => {
-                let dispatcher = self.dispatcher.clone().start(store.clone(), self.registry.clone(), metrics.clone())?;
+                let dispatcher =
+                    self.dispatcher.clone().start(store.clone(), self.registry.clone(), metrics.clone())?;
                 let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
                 (Some(dispatcher), Some(poller))
             }
         };
         let writer = self.writer(&store, dispatcher.as_ref(), &metrics);
         let reporter = Reporter::new(self.name, store.clone(), metrics.clone());
-        let inner = Inner { store, writer, dispatcher, poller, purge, reporter, metrics, alone: alone.into() };
+        let inner =
+            Inner { store, writer, dispatcher, poller, purge, reporter, metrics, alone: alone.into() };
         inner.start_loops().await?;
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }

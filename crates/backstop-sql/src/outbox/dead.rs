@@ -74,7 +74,14 @@ impl DeadEvents {
 
     /// Replays every dead event that matches. Nothing happens until [`run`](Replay::run).
     pub fn replay_all(&self, filter: DeadFilter) -> Replay {
-        Replay { dead: self.clone(), filter, batch_size: 100, per_second: None, dry_run: false, progress: None }
+        Replay {
+            dead: self.clone(),
+            filter,
+            batch_size: 100,
+            per_second: None,
+            dry_run: false,
+            progress: None,
+        }
     }
 
     fn tell(&self, replayed: u64) {
@@ -165,7 +172,10 @@ impl Replay {
 
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay").field("filter", &self.filter).field("dry_run", &self.dry_run).finish_non_exhaustive()
+        f.debug_struct("Replay")
+            .field("filter", &self.filter)
+            .field("dry_run", &self.dry_run)
+            .finish_non_exhaustive()
     }
 }
 

@@ -18,8 +18,8 @@ use super::interceptor::{Interceptor, Interceptors, panicked};
 use super::queues::{Queues, Source};
 use super::recent::Recent;
 use super::registry::Registry;
-use super::settler::{self, Settled, Settler};
 use super::settings::Faults;
+use super::settler::{self, Settled, Settler};
 use super::unheld::Unheld;
 use crate::Error;
 use crate::store::{Claim, Settle, Store};
@@ -278,7 +278,12 @@ impl Dispatcher {
         if drained.is_err() {
             let (hot, cold) = self.feed.queues.depths();
             let running = workers.len();
-            tracing::warn!(running, hot, cold, "handlers did not finish in time; their events stay in the table");
+            tracing::warn!(
+                running,
+                hot,
+                cold,
+                "handlers did not finish in time; their events stay in the table"
+            );
             workers.shutdown().await;
         }
         settler.close().await;

@@ -68,7 +68,9 @@ impl<F: Fn(&Event) -> Result<(), Failure> + Send + Sync + 'static> Interceptor f
 
 struct After<F>(F);
 
-impl<F: Fn(&Event, Option<&Failure>) -> Result<(), Failure> + Send + Sync + 'static> Interceptor for After<F> {
+impl<F: Fn(&Event, Option<&Failure>) -> Result<(), Failure> + Send + Sync + 'static> Interceptor
+    for After<F>
+{
     fn after_dispatch(&self, event: &Event, error: Option<&Failure>) -> Result<(), Failure> {
         (self.0)(event, error)
     }

@@ -97,11 +97,22 @@ impl Settings {
         let mut faults = Faults::default();
         self.check(&mut faults);
         faults.none()?;
-        Ok(Poller::new(Cycle { store, handler: Box::new(handler), unheld: Arc::default(), metrics, settings: self }))
+        Ok(Poller::new(Cycle {
+            store,
+            handler: Box::new(handler),
+            unheld: Arc::default(),
+            metrics,
+            settings: self,
+        }))
     }
 
     /// The poller of an outbox, which feeds its dispatcher.
-    pub(super) fn feeding(self, store: Arc<dyn Store>, feed: Feed, metrics: Arc<telemetry::Outbox>) -> Poller {
+    pub(super) fn feeding(
+        self,
+        store: Arc<dyn Store>,
+        feed: Feed,
+        metrics: Arc<telemetry::Outbox>,
+    ) -> Poller {
         let unheld = feed.unheld().clone();
         Poller::new(Cycle { store, handler: Box::new(feed), unheld, metrics, settings: self })
     }
@@ -349,5 +360,9 @@ impl Cycle {
 
 fn bury(id: String, claim: Option<Claim>, problem: &str) -> Settle {
     tracing::error!(event_id = id, problem, "a row cannot be decoded: the event is dead");
-    Settle { id, claim, settlement: Settlement::Dead { error: format!("the row cannot be decoded: {problem}") } }
+    Settle {
+        id,
+        claim,
+        settlement: Settlement::Dead { error: format!("the row cannot be decoded: {problem}") },
+    }
 }

@@ -78,7 +78,8 @@ impl Registry {
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
-        let pairs = handlers.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
+        let pairs =
+            handlers.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
         f.debug_set().entries(pairs).finish()
     }
 }

@@ -50,7 +50,9 @@ impl Reporter {
     pub(super) async fn report(&self) -> Report {
         let (health, places, troubled) = match self.look().await {
             Ok(look) => (Health::Up, places(look.census), look.troubled),
-            Err(error) => (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new()),
+            Err(error) => {
+                (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new())
+            }
         };
         Report { kind: "outbox", name: self.name.clone(), health, places, flows: self.flows(), troubled }
     }

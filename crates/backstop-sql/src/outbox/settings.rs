@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::SettingFault;
 use crate::Error;
+use crate::error::SettingFault;
 
 /// The faults found so far.
 #[derive(Debug, Default)]

@@ -121,7 +121,10 @@ impl Desk {
         let late = (batch.len() as u64).saturating_sub(changed);
         if late > 0 {
             self.metrics.settle_late.add(late);
-            tracing::warn!(late, "settlements came too late: their rows had been settled or claimed elsewhere");
+            tracing::warn!(
+                late,
+                "settlements came too late: their rows had been settled or claimed elsewhere"
+            );
         }
     }
 
@@ -134,7 +137,11 @@ impl Desk {
                 self.metrics.dispatch_deferred.increment();
                 if self.strict_order {
                     let (event_id, aggregate_id) = (event.id(), event.aggregate_id());
-                    tracing::warn!(event_id, aggregate_id, "a deferred event lets later ones of its aggregate overtake it");
+                    tracing::warn!(
+                        event_id,
+                        aggregate_id,
+                        "a deferred event lets later ones of its aggregate overtake it"
+                    );
                 }
             }
             Settlement::Retry { error, after } => {

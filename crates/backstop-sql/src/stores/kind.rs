@@ -119,6 +119,9 @@ mod tests {
     #[test]
     fn a_database_that_is_not_compiled_in_is_an_error_that_names_the_feature() {
         let said = DatabaseKind::Postgres.missing().to_string();
-        assert_eq!(said, "this program was built without PostgreSQL; build it with the cargo feature `postgres`");
+        assert_eq!(
+            said,
+            "this program was built without PostgreSQL; build it with the cargo feature `postgres`"
+        );
     }
 }

@@ -42,9 +42,8 @@ pub trait Supported: sqlx::Database {
 
     /// Begins a transaction that is going to write.
     #[doc(hidden)]
-    fn begin(
-        pool: &sqlx::Pool<Self>,
-    ) -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
+    fn begin(pool: &sqlx::Pool<Self>)
+    -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
 
     /// Takes the right to be the only node on a table, or tells that somebody else has it.
     #[doc(hidden)]
@@ -80,6 +79,17 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         &["status in (0, 2)"]
     }
 
+    /// What stands behind the table's name so that the index is used, where the database would choose
+    /// another and sort.
+    fn hint(&self, _table: &TableName, _index: Index) -> String {
+        String::new()
+    }
+
+    /// The status, where a statement that takes no hint must not choose an index for it.
+    fn unindexed_status(&self) -> &'static str {
+        "status"
+    }
+
     /// Adds the condition that a row is one of these.
     fn push_ids(&self, statement: &mut Statement, ids: &[&str]) {
         if ids.is_empty() {
@@ -107,10 +117,12 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         })
     }
 
-    /// The statement that deletes at most `limit` rows of those that `condition` adds a `where` for.
+    /// The statement that deletes at most `limit` rows of those that `condition` adds a `where` for, the oldest
+    /// first.
     fn delete_some(
         &self,
         table: &TableName,
+        index: Index,
         condition: &mut dyn FnMut(&mut Statement),
         limit: u32,
     ) -> Statement;
@@ -122,12 +134,18 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     fn migration_begin(&self) -> &'static str;
 
     /// Waits until no other node migrates, where beginning the transaction did not.
-    fn lock_migrations<'a>(&'a self, _connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+    fn lock_migrations<'a>(
+        &'a self,
+        _connection: &'a mut dyn Connection,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
     /// Lets other nodes migrate, where ending the transaction does not.
-    fn unlock_migrations<'a>(&'a self, _connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
+    fn unlock_migrations<'a>(
+        &'a self,
+        _connection: &'a mut dyn Connection,
+    ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
 
@@ -139,6 +157,19 @@ pub trait Dialect: fmt::Debug + Send + Sync {
 
     /// What a driver's error means, where that can be told to the user more clearly.
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
+}
+
+/// An index of ours, by what it gives the order for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// Pending rows by when they are due.
+    Due,
+    /// Pending rows by when they were created.
+    DueCreated,
+    /// Rows that are done or dead, by when they were created.
+    Ended,
+    /// Dead rows by when they were created.
+    Dead,
 }
 
 /// What a database's error means.

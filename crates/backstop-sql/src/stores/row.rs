@@ -44,16 +44,8 @@ pub(crate) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
 /// The columns of a row in trouble, as [`to_troubled`] reads them. No payload: a page shows these.
 pub(crate) const TROUBLED: &str =
     "event_id, event_type, aggregate_type, aggregate_id, attempts, last_error, created_at, available_at";
-pub(crate) const TROUBLED_KINDS: [Kind; 8] = [
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Int,
-    Kind::Text,
-    Kind::Time,
-    Kind::Time,
-];
+pub(crate) const TROUBLED_KINDS: [Kind; 8] =
+    [Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
 
 /// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
 pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due) -> Vec<Vec<Value>> {
@@ -125,7 +117,8 @@ fn to_event(values: &[Value]) -> Result<Event, String> {
     if let Some(problem) = unreadable {
         return Err(format!("a column cannot be read: {problem}"));
     }
-    let required = |index: usize, column: &str| text(&values[index]).ok_or_else(|| format!("{column} is NULL"));
+    let required =
+        |index: usize, column: &str| text(&values[index]).ok_or_else(|| format!("{column} is NULL"));
     let headers = Json
         .parse_string_map(text(&values[6]).as_deref())
         .map_err(|error| format!("headers are not a map of strings: {error}"))?;

@@ -74,7 +74,11 @@ impl SqlStore {
         DatabaseKind::of(url)?.connect(url, table).await
     }
 
-    pub(crate) fn new(dialect: &'static dyn Dialect, connections: Arc<dyn Connections>, table: TableName) -> Self {
+    pub(crate) fn new(
+        dialect: &'static dyn Dialect,
+        connections: Arc<dyn Connections>,
+        table: TableName,
+    ) -> Self {
         Self { dialect, connections, table }
     }
 
@@ -93,8 +97,8 @@ impl SqlStore {
     /// The statements that [`purge`](Store::purge) runs, for whoever wants to read their plans.
     #[doc(hidden)]
     pub fn purge_statements(&self, what: Purgeable, at: At, age: Duration, limit: u32) -> Vec<Statement> {
-        let purge = |condition: &&str| self.statements().purge(condition, what, at, age, limit);
-        what.conditions().iter().map(purge).collect()
+        let purge = |part: &_| self.statements().purge(*part, what, at, age, limit);
+        what.parts().iter().map(purge).collect()
     }
 
     /// The statement of [`query_dead`](Store::query_dead), for whoever wants to read its plan.
@@ -134,7 +138,11 @@ impl SqlStore {
     }
 
     /// Runs a statement that is a transaction of its own, again if it lost against another one.
-    async fn execute_alone(&self, connection: &mut dyn Connection, statement: &Statement) -> Result<u64, Error> {
+    async fn execute_alone(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+    ) -> Result<u64, Error> {
         for _ in 1..TRIES {
             match connection.execute(statement).await {
                 Err(error) if self.lost(&error) => tracing::debug!(%error, "trying again"),
@@ -158,7 +166,11 @@ impl SqlStore {
         Ok(Count::up_to(cap.into(), events))
     }
 
-    async fn fetch_count(&self, connection: &mut dyn Connection, statement: &Statement) -> Result<u64, Error> {
+    async fn fetch_count(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+    ) -> Result<u64, Error> {
         let rows = self.fetch(connection, statement, &[Kind::Int]).await?;
         Ok(rows.first().and_then(|row| int(&row[0])).unwrap_or_default().unsigned_abs())
     }
@@ -342,9 +354,9 @@ impl Store for SqlStore {
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
             let mut purged = 0;
-            for condition in what.conditions() {
+            for part in what.parts() {
                 let left = limit.saturating_sub(u32::try_from(purged).unwrap_or(u32::MAX));
-                let statement = self.statements().purge(condition, what, at, age, left);
+                let statement = self.statements().purge(*part, what, at, age, left);
                 purged += self.execute(connection, &statement).await?;
             }
             Ok(purged)
@@ -354,6 +366,9 @@ impl Store for SqlStore {
 
 impl fmt::Debug for SqlStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqlStore").field("dialect", &self.dialect).field("table", &self.table).finish()
+        f.debug_struct("SqlStore")
+            .field("dialect", &self.dialect)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use backstop_core::codec::{Codec, Json};
 use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
-use super::{Dialect, row};
+use super::{Dialect, Index, row};
 use crate::TableName;
 use crate::statement::{Statement, Value};
 use crate::store::{After, At, Born, Claim, DeadFilter, Due, Order, Purgeable, Settle, Status};
@@ -52,7 +52,8 @@ impl Statements<'_> {
         }
         statement.push(") values ").list(events, |statement, event| {
             // NULL for "no headers", as others write it too. A map of strings always has a JSON form.
-            let headers = (!event.headers().is_empty()).then(|| Json.write(event.headers()).unwrap_or_default());
+            let headers =
+                (!event.headers().is_empty()).then(|| Json.write(event.headers()).unwrap_or_default());
             statement.push("(").bind(event.id()).push(", ").bind(event.event_type());
             statement.push(", ").bind(event.aggregate_type()).push(", ").bind(event.aggregate_id());
             statement.push(", ").bind(event.tenant_id()).push(", ");
@@ -97,11 +98,16 @@ impl Statements<'_> {
         claim_timeout: Option<Duration>,
         lock: &str,
     ) {
+        let (index, order) = match due.order {
+            Order::Due => (Index::Due, "available_at, created_at, event_id"),
+            Order::Created => (Index::DueCreated, "created_at, event_id"),
+        };
+        let from = format!("{}{}", self.table, self.dialect.hint(self.table, index));
         let conditions = self.dialect.pending();
         let (open, close) = if conditions.len() > 1 { ("(", ")") } else { ("", "") };
         for (index, condition) in conditions.iter().enumerate() {
             statement.push(if index > 0 { " union all " } else { "" });
-            statement.push(&format!("{open}select {columns} from {} where {condition}", self.table));
+            statement.push(&format!("{open}select {columns} from {from} where {condition}"));
             statement.push(" and available_at <= ");
             self.moment(statement, due.at);
             if !due.skip_recent.is_zero() {
@@ -113,10 +119,7 @@ impl Statements<'_> {
                 self.moment_before(statement, due.at, timeout);
                 statement.push(")");
             }
-            statement.push(match due.order {
-                Order::Due => " order by available_at, created_at, event_id limit ",
-                Order::Created => " order by created_at, event_id limit ",
-            });
+            statement.push(&format!(" order by {order} limit "));
             statement.bind(i64::from(due.limit)).push(lock).push(close);
         }
     }
@@ -186,7 +189,8 @@ impl Statements<'_> {
 
     pub(super) fn query_dead(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
         let columns = row::columns(self.dialect, "claim_seq");
-        let mut statement = self.begin(&format!("select {columns}, {} from {{table}}", row::ENDING));
+        let hint = self.dialect.hint(self.table, Index::Dead);
+        let mut statement = self.begin(&format!("select {columns}, {} from {{table}}{hint}", row::ENDING));
         self.push_dead(&mut statement, filter);
         if let Some(After { created_at, id }) = after {
             statement.push(" and (created_at > ").bind(*created_at);
@@ -240,10 +244,17 @@ impl Statements<'_> {
         statement
     }
 
-    /// Deletes rows of one of [`Purgeable::conditions`] that are old enough, the oldest first.
-    pub(super) fn purge(&self, condition: &str, what: Purgeable, at: At, age: Duration, limit: u32) -> Statement {
+    /// Deletes rows of one of the [`Purgeable::parts`] that are old enough, the oldest first.
+    pub(super) fn purge(
+        &self,
+        (statuses, index): (&str, Index),
+        what: Purgeable,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> Statement {
         let mut older = |statement: &mut Statement| {
-            statement.push(" where ").push(condition);
+            statement.push(&format!(" where {} in {statuses}", self.dialect.unindexed_status()));
             match what {
                 Purgeable::Ended => {
                     statement.push(" and (done_at < ");
@@ -258,16 +269,18 @@ impl Statements<'_> {
                 }
             }
         };
-        self.dialect.delete_some(self.table, &mut older, limit)
+        self.dialect.delete_some(self.table, index, &mut older, limit)
     }
 }
 
 impl Purgeable {
-    /// The rows that are meant: one condition for each index that gives the order.
-    pub(super) fn conditions(self) -> &'static [&'static str] {
+    /// The rows that are meant, in parts that one index each gives in order.
+    pub(super) fn parts(self) -> &'static [(&'static str, Index)] {
+        const PENDING: (&str, Index) = ("(0, 2)", Index::DueCreated);
+        const ENDED: (&str, Index) = ("(1, 3)", Index::Ended);
         match self {
-            Self::Ended => &["status in (1, 3)"],
-            Self::Any => &["status in (0, 2)", "status in (1, 3)"],
+            Self::Ended => &[ENDED],
+            Self::Any => &[PENDING, ENDED],
         }
     }
 }

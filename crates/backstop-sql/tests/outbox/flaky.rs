@@ -37,7 +37,9 @@ impl Flaky {
 }
 
 fn broken<'a, T>() -> BoxFuture<'a, Result<T, Error>> {
-    Box::pin(async { Err(Error::Database { doing: "failing on purpose", source: sqlx::Error::PoolTimedOut }) })
+    Box::pin(async {
+        Err(Error::Database { doing: "failing on purpose", source: sqlx::Error::PoolTimedOut })
+    })
 }
 
 fn on(switch: &AtomicBool) -> bool {
@@ -119,6 +121,10 @@ impl Store for Flaky {
         age: Duration,
         limit: u32,
     ) -> BoxFuture<'a, Result<u64, Error>> {
-        if on(&self.switches.purge_fails) { broken() } else { self.inner.purge(connection, what, at, age, limit) }
+        if on(&self.switches.purge_fails) {
+            broken()
+        } else {
+            self.inner.purge(connection, what, at, age, limit)
+        }
     }
 }

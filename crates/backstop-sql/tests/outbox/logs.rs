@@ -27,7 +27,11 @@ impl Logs {
     /// The lines of a level that contain a text.
     pub(crate) fn having(&self, level: Level, text: &str) -> Vec<String> {
         let lines = self.lines.0.lock().unwrap();
-        lines.iter().filter(|(of, line)| *of == level && line.contains(text)).map(|(_, line)| line.clone()).collect()
+        lines
+            .iter()
+            .filter(|(of, line)| *of == level && line.contains(text))
+            .map(|(_, line)| line.clone())
+            .collect()
     }
 
     /// Every line, for messages.

@@ -100,7 +100,8 @@ async fn an_event_is_stored_with_the_business_change_on_the_same_connection() {
     sqlx::query("insert into shop_order values ('42')").execute(&mut *tx).await.unwrap();
     assert_eq!(tx.append(order("42")).await.unwrap().as_deref(), Some("42"));
     // The transaction sees its own row; nobody else does yet.
-    let inside: i64 = sqlx::query_scalar("select count(*) from outbox_event").fetch_one(&mut *tx).await.unwrap();
+    let inside: i64 =
+        sqlx::query_scalar("select count(*) from outbox_event").fetch_one(&mut *tx).await.unwrap();
     assert_eq!((inside, shop.rows().await), (1, 0));
     tx.commit().await.unwrap();
     assert_eq!(shop.rows().await, 1);
@@ -133,7 +134,14 @@ async fn a_rolled_back_event_never_was_and_is_never_delivered() {
     let rollbacks: Vec<_> = diary.entries().into_iter().filter(|entry| entry.starts_with("after_")).collect();
     assert_eq!(
         rollbacks,
-        ["after_write 1", "after_rollback 1", "after_write 2", "after_rollback 2", "after_write 3", "after_rollback 3"]
+        [
+            "after_write 1",
+            "after_rollback 1",
+            "after_write 2",
+            "after_rollback 2",
+            "after_write 3",
+            "after_rollback 3"
+        ]
     );
 }
 
@@ -240,7 +248,14 @@ async fn hooks_run_once_per_batch_in_their_order_with_what_was_inserted() {
     tx.commit().await.unwrap();
     assert_eq!(
         diary.entries(),
-        ["before_write b,a", "after_write b,a", "before_write c", "after_write c", "after_commit b,a", "after_commit c"]
+        [
+            "before_write b,a",
+            "after_write b,a",
+            "before_write c",
+            "after_write c",
+            "after_commit b,a",
+            "after_commit c"
+        ]
     );
     let mut tx = outbox.begin().await.unwrap();
     tx.append_all(vec![order("d"), order("e")]).await.unwrap();
@@ -263,7 +278,10 @@ async fn what_a_hook_makes_of_the_events_is_what_gets_written() {
     assert_eq!(tx.append_all(vec![order("kept"), order("dropped")]).await.unwrap(), ["kept", "added"]);
     assert_eq!(tx.append_all(vec![]).await.unwrap(), Vec::<String>::new());
     tx.commit().await.unwrap();
-    assert_eq!(diary.entries(), ["before_write kept,added", "after_write kept,added", "after_commit kept,added"]);
+    assert_eq!(
+        diary.entries(),
+        ["before_write kept,added", "after_write kept,added", "after_commit kept,added"]
+    );
     assert_eq!(shop.rows().await, 2);
 }
 

@@ -102,6 +102,9 @@ pub(crate) struct State {
     pub(crate) claim_seq: i64,
 }
 
+const STATE_KINDS: [Kind; 9] =
+    [Kind::Int, Kind::Int, Kind::Time, Kind::Time, Kind::Time, Kind::Text, Kind::Text, Kind::Time, Kind::Int];
+
 impl Fresh {
     pub(crate) fn marks(&self) -> Marks {
         if self.kind == DatabaseKind::Postgres { Marks::Dollar } else { Marks::Question }
@@ -146,7 +149,10 @@ impl Fresh {
     /// Reads rows.
     pub(crate) async fn read(&self, statement: &Statement, kinds: &[Kind]) -> Vec<Vec<Value>> {
         let mut connection = self.connections.connection().await.unwrap();
-        connection.fetch(statement, kinds).await.unwrap_or_else(|error| panic!("{}: {error}", statement.text()))
+        connection
+            .fetch(statement, kinds)
+            .await
+            .unwrap_or_else(|error| panic!("{}: {error}", statement.text()))
     }
 
     /// Reads one column of texts.
@@ -177,8 +183,7 @@ impl Fresh {
              from outbox_event where event_id = ",
         );
         statement.bind(id);
-        use Kind::{Int, Text, Time};
-        let rows = self.read(&statement, &[Int, Int, Time, Time, Time, Text, Text, Time, Int]).await;
+        let rows = self.read(&statement, &STATE_KINDS).await;
         let [row] = rows.as_slice() else { panic!("{} rows have id {id}", rows.len()) };
         State {
             status: as_int(&row[0]),
@@ -195,7 +200,8 @@ impl Fresh {
 
     /// Brings a row into a state that only a person at a prompt, or another program, could.
     pub(crate) async fn set(&self, id: &str, assignments: &str) {
-        let mut statement = self.statement(&format!("update outbox_event set {assignments} where event_id = "));
+        let mut statement =
+            self.statement(&format!("update outbox_event set {assignments} where event_id = "));
         statement.bind(id);
         let mut connection = self.connections.connection().await.unwrap();
         assert_eq!(connection.execute(&statement).await.unwrap(), 1, "{assignments}");

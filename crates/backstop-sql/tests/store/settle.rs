@@ -1,7 +1,8 @@
 //! Settling: what done, retry, dead and deferred write, and which rows they leave alone.
 
 use backstop_core::delivery::Settlement::Done;
-use backstop_sql::store::Claim;
+use backstop_core::{Clock, Event, SystemClock};
+use backstop_sql::store::{At, Claim, Row, Settle, Store};
 
 use crate::harness::*;
 
@@ -96,12 +97,11 @@ backstop_testkit::suite! {
     }
 
     async fn many_settlements_under_different_claims_are_told_apart(it) {
-        use backstop_sql::store::Settle;
         it.insert(&events("abcd")).await;
         it.claim("node-1", 10, 1).await; // a, once
         let rows = it.claim("node-2", 100, 3).await; // a again; b and c for the first time
         assert_eq!(ids(&rows), "abc");
-        let settle = |row: &backstop_sql::store::Row| Settle {
+        let settle = |row: &Row| Settle {
             id: row.id.clone(),
             claim: row.claim.clone(),
             settlement: Done,
@@ -118,10 +118,9 @@ backstop_testkit::suite! {
     }
 
     async fn a_thousand_rows_are_settled_at_once(it) {
-        use backstop_sql::store::Settle;
         let events: Vec<_> = (0..1_203).map(|number| event(&format!("{number:05}"), number)).collect();
         it.insert(&events).await;
-        let done = |event: &backstop_core::Event| Settle {
+        let done = |event: &Event| Settle {
             id: event.id().to_owned(),
             claim: None,
             settlement: Done,
@@ -143,8 +142,6 @@ backstop_testkit::suite! {
     }
 
     async fn settlements_by_the_databases_own_clock_are_counted_from_now_on(it) {
-        use backstop_core::{Clock, SystemClock};
-        use backstop_sql::store::{At, Settle};
         it.insert(&events("a")).await;
         let before = SystemClock.now();
         let settle = Settle { id: "a".to_owned(), claim: None, settlement: retry(3_600, "later") };

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, row};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, row};
 use crate::connection::Connection;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
@@ -66,6 +66,7 @@ impl Dialect for PostgresDialect {
     fn delete_some(
         &self,
         table: &TableName,
+        _index: Index,
         condition: &mut dyn FnMut(&mut Statement),
         limit: u32,
     ) -> Statement {

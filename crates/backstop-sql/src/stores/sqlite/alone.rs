@@ -24,9 +24,10 @@ pub(super) async fn take(pool: &SqlitePool, table: &TableName) -> Result<Alone, 
 }
 
 async fn database_file(pool: &SqlitePool) -> Result<Option<String>, Error> {
-    let file: Option<String> = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
-        .fetch_one(pool)
-        .await
-        .map_err(Error::database("asking for the database's file"))?;
+    let file: Option<String> =
+        sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
+            .fetch_one(pool)
+            .await
+            .map_err(Error::database("asking for the database's file"))?;
     Ok(file.filter(|file| !file.is_empty()))
 }

@@ -3,11 +3,11 @@
 use backstop_core::{Clock, SystemClock};
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, row};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, row};
+use crate::TableName;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
-use crate::TableName;
 
 #[derive(Debug)]
 pub(super) struct SqliteDialect;
@@ -34,6 +34,17 @@ impl Dialect for SqliteDialect {
         column.to_owned()
     }
 
+    fn hint(&self, table: &TableName, index: Index) -> String {
+        // Left to itself it prefers an equality on the status and sorts, however many rows there are.
+        let name = match index {
+            Index::Due => "due",
+            Index::DueCreated => "due_created",
+            Index::Ended => "ended",
+            Index::Dead => "dead",
+        };
+        format!(" indexed by {}_{name}", table.index_prefix())
+    }
+
     fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
         let ClaimQuestion { owner, timeout, due, .. } = *question;
         let statements = question.statements(self);
@@ -50,11 +61,13 @@ impl Dialect for SqliteDialect {
     fn delete_some(
         &self,
         table: &TableName,
+        index: Index,
         condition: &mut dyn FnMut(&mut Statement),
         limit: u32,
     ) -> Statement {
         let mut statement = Statement::new(self.marks());
-        statement.push(&format!("delete from {table} where event_id in (select event_id from {table}"));
+        let hint = self.hint(table, index);
+        statement.push(&format!("delete from {table} where event_id in (select event_id from {table}{hint}"));
         condition(&mut statement);
         statement.push(" order by created_at, event_id limit ").bind(i64::from(limit)).push(")");
         statement

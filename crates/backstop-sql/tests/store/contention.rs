@@ -1,0 +1,99 @@
+//! Many at once: claims that share no row and lose none, and only one node that is alone.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use backstop_core::delivery::Settlement::Done;
+use backstop_sql::Error;
+use backstop_sql::store::{Settle, Store};
+use backstop_testkit::eventually;
+
+use crate::harness::*;
+
+/// Claims and settles until nothing is left, and tells what it got.
+async fn work(it: &Fresh, owner: String) -> Vec<String> {
+    // One moment for all, or the claim of a slow node would expire for a fast one.
+    const NOW: i64 = 10_000;
+    let mut taken = Vec::new();
+    loop {
+        let rows = it.claim(&owner, NOW, 50).await;
+        if rows.is_empty() && it.poll(NOW, 1).await.is_empty() {
+            return taken;
+        }
+        let done = |row: backstop_sql::store::Row| Settle { id: row.id, claim: row.claim, settlement: Done };
+        let settles: Vec<_> = rows.into_iter().map(done).collect();
+        assert_eq!(it.store.settle(at(NOW), &settles).await.unwrap(), settles.len() as u64);
+        taken.extend(settles.into_iter().map(|settle| settle.id));
+    }
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    /// Rules: O-046, O-048, O-357.
+    async fn four_nodes_share_five_thousand_rows_without_a_common_or_a_lost_one(it) {
+        let events: Vec<_> = (0..5_000).map(|number| event(&format!("{number:05}"), number)).collect();
+        it.insert(&events).await;
+        // Half of them in the other pending status.
+        it.run("update outbox_event set status = 2 where event_id < '02500'").await;
+        let it = Arc::new(it);
+        let nodes: Vec<_> = (0..4)
+            .map(|node| {
+                let it = it.clone();
+                tokio::spawn(async move { work(&it, format!("node-{node}")).await })
+            })
+            .collect();
+        let mut taken = Vec::new();
+        for node in nodes {
+            taken.extend(node.await.unwrap());
+        }
+        assert_eq!(taken.len(), 5_000, "a row was taken twice or not at all");
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), 5_000);
+        assert_eq!(it.number("select count(*) from outbox_event where status = 1").await, 5_000);
+    }
+
+    async fn claims_go_on_while_others_insert_and_none_of_them_fails(it) {
+        let it = Arc::new(it);
+        let writers: Vec<_> = (0..2)
+            .map(|writer| {
+                let it = it.clone();
+                tokio::spawn(async move {
+                    for number in 0..100 {
+                        it.insert(&[event(&format!("{writer}-{number:03}"), number)]).await;
+                    }
+                })
+            })
+            .collect();
+        let mut taken = Vec::new();
+        eventually("all rows", async || {
+            taken.extend(work(&it, "node".to_owned()).await);
+            taken.len() == 200
+        })
+        .await;
+        for writer in writers {
+            writer.await.unwrap();
+        }
+        assert_eq!(taken.iter().collect::<HashSet<_>>().len(), 200);
+    }
+
+    async fn only_one_can_be_alone_on_a_table_until_it_lets_go(it) {
+        let held = it.alone("outbox_event").await.unwrap();
+        for _ in 0..2 {
+            let refused = it.alone("outbox_event").await.err().unwrap();
+            assert!(matches!(&refused, Error::NotAlone { table } if table == "outbox_event"), "{refused}");
+        }
+        let other_table = it.alone("another_outbox").await.unwrap();
+        drop(held);
+        // The server notices on its own time that the connection is gone.
+        eventually("the lock", async || it.alone("outbox_event").await.is_ok()).await;
+        drop(other_table);
+    }
+
+    async fn being_alone_costs_the_pool_no_connection(it) {
+        let mut held = Vec::new();
+        for number in 0..12 {
+            held.push(it.alone(&format!("outbox_{number}")).await.unwrap());
+        }
+        assert_eq!(it.poll(0, 1).await, []);
+    }
+}

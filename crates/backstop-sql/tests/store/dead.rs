@@ -1,0 +1,137 @@
+//! Dead events: listed oldest first, counted, filtered and set back.
+
+use backstop_core::Event;
+use backstop_core::delivery::Settlement::Done;
+use backstop_sql::store::{After, DeadEvent, DeadFilter, Store};
+
+use crate::harness::*;
+
+/// Six dead events `a` … `f` of two types about two kinds of aggregates, and one of each other status.
+async fn bury_six(it: &Fresh) {
+    let build = |(id, seconds): (char, i64)| {
+        let refund = seconds % 2 == 1;
+        Event::of(if refund { "RefundIssued" } else { "OrderPlaced" })
+            .id(id.to_string())
+            .aggregate(if seconds < 3 { "Order" } else { "Invoice" }, if refund { "7" } else { "42" })
+            .occurred_at(moment(seconds))
+            .json(&())
+            .unwrap()
+    };
+    let events: Vec<_> = "abcdefxyz".chars().zip(0..).map(build).collect();
+    it.insert(&events).await;
+    for (id, died) in [("f", 10), ("e", 11), ("d", 12), ("c", 13), ("b", 14), ("a", 15)] {
+        it.settle(id, died, dead("given up")).await;
+    }
+    it.settle("x", 10, Done).await;
+    it.settle("y", 10, retry(1, "again")).await;
+}
+
+fn dead_ids(events: &[DeadEvent]) -> String {
+    events.iter().map(|event| event.id.as_str()).collect()
+}
+
+fn of_type(event_type: &str) -> DeadFilter {
+    DeadFilter { event_type: Some(event_type.to_owned()), ..DeadFilter::default() }
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    /// Rules: O-481, O-484, O-485, O-486.
+    async fn the_dead_are_listed_oldest_first_all_or_by_type_and_aggregate(it) {
+        bury_six(&it).await;
+        let list = async |filter: DeadFilter| dead_ids(&it.store.query_dead(&filter, None, 100).await.unwrap());
+        assert_eq!(list(DeadFilter::default()).await, "abcdef");
+        assert_eq!(list(of_type("RefundIssued")).await, "bdf");
+        let of_invoices = DeadFilter { aggregate_type: Some("Invoice".to_owned()), ..DeadFilter::default() };
+        assert_eq!(list(of_invoices.clone()).await, "def");
+        assert_eq!(list(DeadFilter { aggregate_type: of_invoices.aggregate_type, ..of_type("OrderPlaced") }).await, "e");
+        assert_eq!(list(of_type("orderplaced")).await, "", "case counts");
+        assert_eq!(list(of_type("Nothing")).await, "");
+    }
+
+    async fn the_dead_can_be_narrowed_by_aggregate_id_ids_and_time(it) {
+        bury_six(&it).await;
+        let list = async |filter: DeadFilter| dead_ids(&it.store.query_dead(&filter, None, 100).await.unwrap());
+        let all = DeadFilter::default;
+        assert_eq!(list(DeadFilter { aggregate_id: Some("7".to_owned()), ..all() }).await, "bdf");
+        let ids = |ids: &str| Some(ids.chars().map(String::from).collect());
+        assert_eq!(list(DeadFilter { ids: ids("fxa"), ..all() }).await, "af", "x is not dead");
+        assert_eq!(list(DeadFilter { ids: ids(""), ..all() }).await, "");
+        let (from, before) = (Some(moment(1)), Some(moment(4)));
+        assert_eq!(list(DeadFilter { created_from: from, created_before: before, ..all() }).await, "bcd");
+    }
+
+    /// Rules: O-486, O-487.
+    async fn the_list_is_limited_and_goes_on_behind_any_place(it) {
+        let twins = [event("b", 5), event("a", 5), event("c", 5), event("d", 1)];
+        it.insert(&twins).await;
+        for twin in &twins {
+            it.settle(twin.id(), 10, dead("given up")).await;
+        }
+        let all = DeadFilter::default();
+        let first = it.store.query_dead(&all, None, 2).await.unwrap();
+        assert_eq!(dead_ids(&first), "da");
+        let after = After { created_at: first[1].created_at, id: first[1].id.clone() };
+        assert_eq!(dead_ids(&it.store.query_dead(&all, Some(&after), 2).await.unwrap()), "bc");
+    }
+
+    /// Rules: O-250.
+    async fn a_dead_event_tells_what_an_operator_asks(it) {
+        it.insert(&events("ab")).await;
+        it.set("a", "attempts = 9").await;
+        it.settle("a", 20, dead("schema: no total")).await;
+        it.settle("b", 20, dead("x")).await;
+        it.set("b", "headers = '[1]', done_at = null").await;
+        let dead = it.store.query_dead(&DeadFilter::default(), None, 10).await.unwrap();
+        let a = &dead[0];
+        assert_eq!((a.tries, a.error.as_deref()), (10, Some("schema: no total")));
+        assert_eq!((a.created_at, a.died_at), (moment(0), Some(moment(20))));
+        assert_eq!(a.event, Ok(event("a", 0)));
+        assert!(dead[1].event.is_err(), "also one that cannot be decoded is shown");
+        assert_eq!(dead[1].died_at, None);
+    }
+
+    /// Rules: O-483, O-490.
+    async fn the_dead_are_counted_all_or_by_type(it) {
+        bury_six(&it).await;
+        assert_eq!(it.store.count_dead(&DeadFilter::default()).await.unwrap(), 6);
+        assert_eq!(it.store.count_dead(&of_type("OrderPlaced")).await.unwrap(), 3);
+        assert_eq!(it.store.count_dead(&of_type("Nothing")).await.unwrap(), 0);
+    }
+
+    /// Rules: O-251, O-482, O-488.
+    async fn replay_makes_a_dead_event_new_as_if_it_had_never_been_tried(it) {
+        it.insert(&events("ab")).await;
+        it.set("a", "attempts = 9").await;
+        it.settle("a", 20, dead("given up")).await;
+        it.set("a", "locked_by = 'somebody', locked_at = created_at").await;
+        assert_eq!(it.store.replay_dead(at(30), &["a".to_owned()]).await.unwrap(), 1);
+        let a = it.state("a").await;
+        assert_eq!((a.status, a.attempts, a.available_at), (0, 0, Some(moment(30))));
+        assert_eq!((a.last_error, a.done_at, a.locked_by, a.locked_at), (None, None, None, None));
+        assert_eq!(ids(&it.poll(30, 10).await), "ab");
+    }
+
+    /// Rules: O-489.
+    async fn replay_leaves_alone_what_is_not_dead(it) {
+        it.insert(&events("abc")).await;
+        it.settle("a", 10, Done).await;
+        it.settle("b", 10, retry(5, "again")).await;
+        let before = [it.state("a").await, it.state("b").await, it.state("c").await];
+        let all: Vec<_> = ["a", "b", "c", "nobody"].map(str::to_owned).into();
+        assert_eq!(it.store.replay_dead(at(30), &all).await.unwrap(), 0);
+        assert_eq!([it.state("a").await, it.state("b").await, it.state("c").await], before);
+        assert_eq!(it.store.replay_dead(at(30), &[]).await.unwrap(), 0);
+    }
+
+    async fn a_replayed_event_cannot_be_settled_under_the_claim_it_died_under(it) {
+        it.insert(&events("a")).await;
+        let claim = it.claim("node-1", 10, 1).await[0].claim.clone().unwrap();
+        it.settle_under(Some(&claim), "a", 11, dead("given up")).await;
+        it.store.replay_dead(at(20), &["a".to_owned()]).await.unwrap();
+        assert_eq!(it.settle_under(Some(&claim), "a", 21, Done).await, 0);
+        it.claim("node-1", 22, 1).await;
+        assert_eq!(it.settle_under(Some(&claim), "a", 23, Done).await, 0);
+    }
+}

@@ -1,0 +1,144 @@
+//! The plans of poll, claim and purge on a million rows: an index in the order that is wanted, and no sort.
+
+use std::time::Duration;
+
+use backstop_sql::connection::Kind;
+use backstop_sql::statement::Statement;
+use backstop_sql::store::{DatabaseKind, DeadFilter, Due, Order, Purgeable};
+
+use crate::harness::*;
+
+/// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
+/// and 1,000 that are dead.
+async fn fill(it: &Fresh) {
+    let numbers = |last: i64| match it.kind {
+        DatabaseKind::Postgres => format!("(select generate_series(1, {last}) as n) as numbers"),
+        DatabaseKind::Mysql | DatabaseKind::Sqlite => format!(
+            "(with recursive counted as (select 1 as n union all select n + 1 from counted where n < {last}) \
+             select n from counted) as numbers"
+        ),
+    };
+    let moment = |seconds: &str| match it.kind {
+        DatabaseKind::Postgres => {
+            format!("timestamptz '2030-01-01 00:00:00+00' + ({seconds}) * interval '1 second'")
+        }
+        DatabaseKind::Mysql => format!("timestamp('2030-01-01 00:00:00') + interval ({seconds}) second"),
+        DatabaseKind::Sqlite => {
+            format!("strftime('%Y-%m-%d %H:%M:%f', '2030-01-01', '+' || ({seconds}) || ' seconds') || '000'")
+        }
+    };
+    let padded = |prefix: &str| match it.kind {
+        DatabaseKind::Mysql => format!("concat('{prefix}', lpad(n, 8, '0'))"),
+        DatabaseKind::Postgres => format!("'{prefix}' || lpad(n::text, 8, '0')"),
+        DatabaseKind::Sqlite => format!("'{prefix}' || substr('0000000' || n, -8)"),
+    };
+    let mut connection = it.connections.connection().await.unwrap();
+    match it.kind {
+        DatabaseKind::Mysql => {
+            connection
+                .execute(&it.statement("set session max_recursive_iterations = 10000000"))
+                .await
+                .unwrap();
+        }
+        DatabaseKind::Sqlite => {
+            connection.execute(&it.statement("pragma cache_size = -200000")).await.unwrap();
+        }
+        DatabaseKind::Postgres => {}
+    }
+    for (prefix, last, status, available, done) in [
+        ("done", 900_000, "1", "n % 1000", Some("1000 + n % 1000")),
+        ("ahead", 300_000, "0", "1000000 + n", None),
+        ("due", 20_000, "case n % 2 when 0 then 0 else 2 end", "2000 + n % 100", None),
+        ("dead", 1_000, "3", "n", Some("2000")),
+    ] {
+        let text = format!(
+            "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at, done_at) \
+             select {}, 'OrderPlaced', '{{}}', {status}, {}, {}, {} from {}",
+            padded(prefix),
+            moment(available),
+            moment("(n - n % 1000) / 1000"),
+            done.map_or("null".to_owned(), moment),
+            numbers(last),
+        );
+        connection.execute(&it.statement(&text)).await.unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+    let analyze = match it.kind {
+        DatabaseKind::Mysql => "analyze table outbox_event",
+        DatabaseKind::Postgres | DatabaseKind::Sqlite => "analyze outbox_event",
+    };
+    connection.execute(&it.statement(analyze)).await.unwrap();
+}
+
+/// The plan of a statement, with the values it would run with.
+async fn plan(it: &Fresh, mut statement: Statement) -> String {
+    match it.kind {
+        DatabaseKind::Postgres => {
+            statement.prefix("explain ");
+            let lines = it.read(&statement, &[Kind::Text]).await;
+            lines.iter().filter_map(|line| as_text(&line[0])).collect::<Vec<_>>().join("\n")
+        }
+        DatabaseKind::Mysql => {
+            statement.prefix("explain format=json ");
+            as_text(&it.read(&statement, &[Kind::Text]).await[0][0]).unwrap()
+        }
+        DatabaseKind::Sqlite => {
+            statement.prefix("explain query plan ");
+            let steps = it.read(&statement, &[Kind::Int, Kind::Int, Kind::Int, Kind::Text]).await;
+            steps.iter().filter_map(|step| as_text(&step[3])).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// Fails unless the plan reads the index and nothing but indexes, in their order.
+fn check(kind: DatabaseKind, what: &str, index: &str, plan: &str) {
+    let (uses, forbidden): (String, &[&str]) = match kind {
+        DatabaseKind::Postgres => (format!("using {index} on"), &["Seq Scan", "Sort", "Bitmap"]),
+        DatabaseKind::Mysql => (format!("\"key\": \"{index}\""), &["filesort", "\"ALL\""]),
+        DatabaseKind::Sqlite => (format!("INDEX {index} "), &["TEMP B-TREE", "SCAN outbox_event\n"]),
+    };
+    let seen = format!("{plan}\n");
+    assert!(
+        seen.contains(&uses) || seen.contains(&format!("INDEX {index}\n")),
+        "{what} does not use {index}:\n{plan}"
+    );
+    for step in forbidden {
+        assert!(!seen.contains(step), "{what} has {step:?} in its plan:\n{plan}");
+    }
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    /// Rules: O-133, O-263.
+    async fn poll_claim_purge_and_the_dead_read_an_index_in_order_among_a_million_rows(it) {
+        fill(&it).await;
+        let mysql = it.kind == DatabaseKind::Mysql;
+        for skip_recent in [Duration::ZERO, MINUTE] {
+            for (order, index) in [
+                (Order::Due, if mysql { "idx_status_available" } else { "idx_due" }),
+                (Order::Created, if mysql { "idx_status_created" } else { "idx_due_created" }),
+            ] {
+                let due = Due { order, skip_recent, ..due(5_000, 500) };
+                let poll = plan(&it, it.store.poll_statement(due)).await;
+                check(it.kind, &format!("poll by {order:?}"), index, &poll);
+                let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
+                check(it.kind, &format!("claim by {order:?}"), index, &claim);
+            }
+        }
+        let index = if mysql { "idx_created" } else { "idx_ended" };
+        for statement in it.store.purge_statements(Purgeable::Ended, at(100_000), MINUTE, 500) {
+            check(it.kind, "purge", index, &plan(&it, statement).await);
+        }
+        let by_age = it.store.purge_statements(Purgeable::Any, at(100_000), MINUTE, 500);
+        for (statement, index) in by_age.into_iter().zip([if mysql { index } else { "idx_due_created" }, index]) {
+            check(it.kind, "purge by age", index, &plan(&it, statement).await);
+        }
+        let index = if mysql { "idx_status_created" } else { "idx_dead" };
+        let dead = it.store.query_dead_statement(&DeadFilter::default(), 100);
+        check(it.kind, "the list of the dead", index, &plan(&it, dead).await);
+
+        let rows = it.claim("node-1", 5_000, 500).await;
+        assert_eq!(rows.len(), 500);
+        assert!(rows.iter().all(|row| row.id.starts_with("due")));
+    }
+}
