@@ -198,6 +198,7 @@ fn types_are_enums_or_strings() {
     assert_eq!(GLOBAL, "__GLOBAL__");
 }
 
+/// Rules: O-127, O-128, O-129, O-130, O-131.
 #[test]
 fn names_are_bounded_in_characters_not_empty_and_without_nul() {
     type With = fn(String) -> Result<Event, InvalidEvent>;

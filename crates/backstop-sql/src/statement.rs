@@ -1,11 +1,13 @@
 //! A statement with its bound values, written once for databases that mark values differently.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use backstop_core::Timestamp;
 
 /// A value that is bound to a statement or read from a row. Values never become part of the text.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// Its `Debug` tells kinds and sizes, never contents: a payload is a value too.
+#[derive(Clone, PartialEq)]
 pub enum Value {
     /// A text, or NULL.
     Text(Option<String>),
@@ -19,6 +21,19 @@ pub enum Value {
     /// Only in rows: the column holds something else, and this says what is wrong. One such row must not
     /// keep the others from being read.
     Unreadable(String),
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(None) | Self::Int(None) | Self::Time(None) => f.write_str("NULL"),
+            Self::Text(Some(text)) => write!(f, "text of {} bytes", text.len()),
+            Self::Int(Some(number)) => write!(f, "{number}"),
+            Self::Time(Some(moment)) => write!(f, "{moment}"),
+            Self::Texts(texts) => write!(f, "{} texts", texts.len()),
+            Self::Unreadable(_) => f.write_str("unreadable"),
+        }
+    }
 }
 
 impl From<&str> for Value {
@@ -135,6 +150,14 @@ impl Statement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_never_shows_what_a_text_says() {
+        let mut statement = Statement::new(Marks::Question);
+        statement.bind("secret").bind(Value::Text(None)).bind(7);
+        let shown = format!("{statement:?}");
+        assert!(shown.contains("text of 6 bytes") && !shown.contains("secret"), "{shown}");
+    }
 
     #[test]
     fn a_list_has_commas_between_its_items_and_numbered_marks() {

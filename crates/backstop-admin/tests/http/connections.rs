@@ -15,8 +15,7 @@ async fn a_busy_port_is_one_clear_sentence() {
     let taken = Open::watching([]).await;
     let error = Admin::new().bind(taken.address).await.unwrap_err();
     let port = taken.address.port();
-    let sentence =
-        format!("port {port} on 127.0.0.1 is in use; choose another, or 0 for a free one");
+    let sentence = format!("port {port} on 127.0.0.1 is in use; choose another, or 0 for a free one");
     assert_eq!(error.to_string(), sentence);
 }
 

@@ -25,6 +25,8 @@ pub mod limits {
     pub const TENANT_ID: usize = 64;
     /// Bytes of a payload: 1 MiB.
     pub const PAYLOAD_BYTES: usize = 1_048_576;
+    /// Levels of arrays and objects in a payload: what JSON readers take apart by default.
+    pub const PAYLOAD_DEPTH: usize = 128;
 }
 
 /// Gathers the parts of an [`Event`]. Nothing is checked until the end, and then everything at once.

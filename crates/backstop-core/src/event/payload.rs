@@ -2,6 +2,8 @@
 
 use serde::de::IgnoredAny;
 
+use super::limits;
+
 /// Says why a text cannot be a payload, or nothing if it can.
 ///
 /// Databases refuse some valid JSON, and they would do so inside the caller's transaction, which a
@@ -10,7 +12,29 @@ pub(super) fn objection(text: &str) -> Option<String> {
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return Some(format!("must be valid JSON ({error})"));
     }
+    if depth(text) > limits::PAYLOAD_DEPTH {
+        return Some(format!("must not be nested deeper than {} levels", limits::PAYLOAD_DEPTH));
+    }
     bad_escape(text)
+}
+
+/// How deep the arrays and objects of valid JSON are nested.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
 }
 
 /// Looks through the `\u` escapes of valid JSON for those that stand for no character.
@@ -83,7 +107,19 @@ mod tests {
         ] {
             assert_eq!(objection(text), None, "{text}");
         }
-        let deep = "[".repeat(10_000) + &"]".repeat(10_000);
-        assert_eq!(objection(&deep), None);
+        for text in [nested(128), format!(r#"["{}"]"#, "[".repeat(500)), r#"["\\[\"["]"#.to_owned()] {
+            assert_eq!(objection(&text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_no_reader_could_take_apart_is_refused() {
+        for text in [nested(129), nested(100_000), "[".repeat(200) + "{}" + &"]".repeat(200)] {
+            assert!(objection(&text).unwrap().contains("deeper than 128 levels"));
+        }
+    }
+
+    fn nested(levels: usize) -> String {
+        "[".repeat(levels) + &"]".repeat(levels)
     }
 }

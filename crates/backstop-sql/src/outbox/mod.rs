@@ -225,7 +225,10 @@ impl Inner {
             Some(dispatcher) => dispatcher.close().await,
             None => Ok(()),
         };
-        drop(self.alone.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(alone) = alone {
+            alone.release().await;
+        }
         drained
     }
 }

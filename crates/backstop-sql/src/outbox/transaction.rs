@@ -14,7 +14,7 @@ use crate::{Error, Supported};
 /// Dropped without [`commit`](Transaction::commit) it rolls back, and its events are gone with it.
 pub struct Transaction<DB: Supported> {
     /// `None` once it has ended.
-    transaction: Option<sqlx::Transaction<'static, DB>>,
+    open: Option<sqlx::Transaction<'static, DB>>,
     writer: Writer,
     endings: Endings,
 }
@@ -31,7 +31,7 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 impl<DB: Supported> Transaction<DB> {
     pub(super) fn new(transaction: sqlx::Transaction<'static, DB>, writer: Writer) -> Self {
-        Self { transaction: Some(transaction), writer, endings: Endings::default() }
+        Self { open: Some(transaction), writer, endings: Endings::default() }
     }
 
     /// Appends an event and gives back its id, or none if a hook held it back. It exists from the commit on,
@@ -52,7 +52,7 @@ impl<DB: Supported> Transaction<DB> {
 
     /// Appends events as one batch and gives back the ids of the rows inserted, in order.
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
-        let transaction = self.transaction.as_mut().ok_or(Error::NoTransaction)?;
+        let transaction = self.open.as_mut().ok_or(Error::NoTransaction)?;
         let appended = self.writer.append_all(DB::seam(transaction), events).await?;
         let ids = appended.ids();
         self.endings.appended.push(appended);
@@ -75,7 +75,7 @@ impl<DB: Supported> Transaction<DB> {
     /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
     /// here; if it did happen, the poller delivers the events.
     pub async fn commit(mut self) -> Result<(), Error> {
-        let transaction = self.transaction.take().ok_or(Error::NoTransaction)?;
+        let transaction = self.open.take().ok_or(Error::NoTransaction)?;
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
         transaction.commit().await.map_err(Error::database("committing a transaction"))?;
         std::mem::take(&mut self.endings).committed();
@@ -84,7 +84,7 @@ impl<DB: Supported> Transaction<DB> {
 
     /// Rolls back: the business change and the events are gone.
     pub async fn rollback(mut self) -> Result<(), Error> {
-        let transaction = self.transaction.take().ok_or(Error::NoTransaction)?;
+        let transaction = self.open.take().ok_or(Error::NoTransaction)?;
         transaction.rollback().await.map_err(Error::database("rolling a transaction back"))
     }
 }
@@ -122,13 +122,13 @@ impl<DB: Supported> Deref for Transaction<DB> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &Self::Target {
-        self.transaction.as_ref().expect(ENDED)
+        self.open.as_ref().expect(ENDED)
     }
 }
 
 impl<DB: Supported> DerefMut for Transaction<DB> {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        self.transaction.as_mut().expect(ENDED)
+        self.open.as_mut().expect(ENDED)
     }
 }
 

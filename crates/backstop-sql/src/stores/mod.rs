@@ -50,12 +50,23 @@ pub trait Supported: sqlx::Database {
     fn alone<'a>(pool: &'a sqlx::Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>>;
 }
 
-/// The right to be the only node on a table. It ends when this is dropped, and with the process.
-pub struct Alone(#[expect(dead_code, reason = "held, never looked at")] Box<dyn std::any::Any + Send + Sync>);
+/// The right to be the only node on a table. It ends when this is dropped, and with the process; released
+/// in so many words, it is free when that returns.
+pub struct Alone(Box<dyn Holder>);
+
+/// What holds the right: a locked file, or a connection with a lock.
+pub(crate) trait Holder: Send + Sync {
+    /// Gives the right back.
+    fn release(self: Box<Self>) -> BoxFuture<'static, ()>;
+}
 
 impl Alone {
-    pub(crate) fn held_by(holder: impl std::any::Any + Send + Sync) -> Self {
+    pub(crate) fn held_by(holder: impl Holder + 'static) -> Self {
         Self(Box::new(holder))
+    }
+
+    pub(crate) async fn release(self) {
+        self.0.release().await;
     }
 }
 

@@ -5,19 +5,27 @@ use std::path::PathBuf;
 
 use sqlx::SqlitePool;
 
-use super::super::Alone;
-use crate::{Error, TableName};
+use super::super::{Alone, Holder};
+use crate::{BoxFuture, Error, TableName};
+
+/// The locked file; none for a database in memory.
+impl Holder for Option<File> {
+    fn release(self: Box<Self>) -> BoxFuture<'static, ()> {
+        drop(self); // closing the file lets go of its lock
+        Box::pin(async {})
+    }
+}
 
 /// Locks `<database>.<table>.lock`. The system lets go of it when the process ends, however it ends.
 pub(super) async fn take(pool: &SqlitePool, table: &TableName) -> Result<Alone, Error> {
     let Some(database) = database_file(pool).await? else {
-        return Ok(Alone::held_by(())); // in memory: nobody else can reach it
+        return Ok(Alone::held_by(None)); // in memory: nobody else can reach it
     };
     let path = PathBuf::from(format!("{database}.{table}.lock"));
     let unusable = |source| Error::LockFile { path: path.clone(), source };
     let file = File::options().create(true).append(true).open(&path).map_err(unusable)?;
     match file.try_lock() {
-        Ok(()) => Ok(Alone::held_by(file)),
+        Ok(()) => Ok(Alone::held_by(Some(file))),
         Err(TryLockError::WouldBlock) => Err(Error::NotAlone { table: table.to_string() }),
         Err(TryLockError::Error(source)) => Err(Error::LockFile { path, source }),
     }
