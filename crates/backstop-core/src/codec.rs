@@ -56,6 +56,25 @@ pub trait Codec: Send + Sync + 'static {
     }
 }
 
+/// A [`Codec`] for headers alone, which makes trait objects: what stores hold. Every codec is one.
+pub trait HeaderCodec: Send + Sync + 'static {
+    /// Writes headers as JSON text.
+    fn write_headers(&self, headers: &BTreeMap<String, String>) -> Result<String, CodecError>;
+
+    /// Reads headers, as [`Codec::parse_string_map`] does.
+    fn read_headers(&self, text: Option<&str>) -> Result<BTreeMap<String, String>, CodecError>;
+}
+
+impl<C: Codec> HeaderCodec for C {
+    fn write_headers(&self, headers: &BTreeMap<String, String>) -> Result<String, CodecError> {
+        self.write(headers)
+    }
+
+    fn read_headers(&self, text: Option<&str>) -> Result<BTreeMap<String, String>, CodecError> {
+        self.parse_string_map(text)
+    }
+}
+
 /// The standard codec: `serde_json`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;

@@ -12,6 +12,10 @@ pub enum Error {
     #[error(transparent)]
     Event(#[from] InvalidEvent),
 
+    /// The headers of an event cannot be written as text.
+    #[error("the headers of an event cannot be written: {0}")]
+    Headers(#[from] backstop_core::codec::CodecError),
+
     /// The database refused or did not answer.
     #[error("while {doing}: {source}")]
     Database {

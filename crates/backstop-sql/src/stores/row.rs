@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backstop_core::codec::{Codec, Json};
+use backstop_core::codec::HeaderCodec;
 use backstop_core::event::{GLOBAL, Stored};
 use backstop_core::inspect::Troubled;
 use backstop_core::{Event, Timestamp};
@@ -62,30 +62,30 @@ pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due) -> Vec<Vec<Value>> {
 }
 
 /// Due rows are chosen by when they are due, and handed on in the order they were created.
-pub(crate) fn in_order(rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
-    let mut rows: Vec<_> = rows.into_iter().map(|row| (time(&row[8]), to_row(&row, owner))).collect();
+pub(crate) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
+    let mut rows: Vec<_> = rows.into_iter().map(|row| (time(&row[8]), to_row(codec, &row, owner))).collect();
     rows.sort_by(|(a_time, a), (b_time, b)| (a_time, &a.id).cmp(&(b_time, &b.id)));
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-fn to_row(values: &[Value], owner: Option<&Arc<str>>) -> Row {
+fn to_row(codec: &dyn HeaderCodec, values: &[Value], owner: Option<&Arc<str>>) -> Row {
     let claim = owner.map(|owner| Claim { owner: owner.clone(), seq: int(&values[10]).unwrap_or_default() });
     Row {
         id: text(&values[0]).unwrap_or_default(),
         attempts: count(&values[7]),
         claim,
-        event: to_event(values),
+        event: to_event(codec, values),
     }
 }
 
-pub(crate) fn to_dead(values: &[Value]) -> DeadEvent {
+pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: &[Value]) -> DeadEvent {
     DeadEvent {
         id: text(&values[0]).unwrap_or_default(),
         tries: tries(count(&values[7])),
         error: text(&values[11]),
         created_at: time(&values[8]).unwrap_or_default(),
         died_at: time(&values[12]),
-        event: to_event(values),
+        event: to_event(codec, values),
     }
 }
 
@@ -109,7 +109,7 @@ fn tries(attempts: u32) -> u32 {
     attempts.saturating_add(1)
 }
 
-fn to_event(values: &[Value]) -> Result<Event, String> {
+fn to_event(codec: &dyn HeaderCodec, values: &[Value]) -> Result<Event, String> {
     let unreadable = values[..KINDS.len()].iter().find_map(|value| match value {
         Value::Unreadable(problem) => Some(problem),
         _ => None,
@@ -119,8 +119,8 @@ fn to_event(values: &[Value]) -> Result<Event, String> {
     }
     let required =
         |index: usize, column: &str| text(&values[index]).ok_or_else(|| format!("{column} is NULL"));
-    let headers = Json
-        .parse_string_map(text(&values[6]).as_deref())
+    let headers = codec
+        .read_headers(text(&values[6]).as_deref())
         .map_err(|error| format!("headers are not a map of strings: {error}"))?;
     Ok(Event::restore(Stored {
         id: required(0, "event_id")?,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Event;
+use backstop_core::codec::{Codec, HeaderCodec, Json};
 use backstop_core::delivery::Settlement;
 use backstop_core::inspect::{Count, Troubled};
 
@@ -46,6 +47,7 @@ pub struct SqlStore {
     dialect: &'static dyn Dialect,
     connections: Arc<dyn Connections>,
     table: TableName,
+    codec: Arc<dyn HeaderCodec>,
 }
 
 impl SqlStore {
@@ -74,12 +76,18 @@ impl SqlStore {
         DatabaseKind::of(url)?.connect(url, table).await
     }
 
+    /// Writes and reads headers with a codec of one's own. Defaults to [`Json`].
+    pub fn codec(mut self, codec: impl Codec) -> Self {
+        self.codec = Arc::new(codec);
+        self
+    }
+
     pub(crate) fn new(
         dialect: &'static dyn Dialect,
         connections: Arc<dyn Connections>,
         table: TableName,
     ) -> Self {
-        Self { dialect, connections, table }
+        Self { dialect, connections, table, codec: Arc::new(Json) }
     }
 
     /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
@@ -105,6 +113,12 @@ impl SqlStore {
     #[doc(hidden)]
     pub fn query_dead_statement(&self, filter: &DeadFilter, limit: u32) -> Statement {
         self.statements().query_dead(filter, None, limit)
+    }
+
+    /// The text of an event's headers: NULL for none, as others write it too.
+    fn headers_of(&self, event: &Event) -> Result<Option<String>, Error> {
+        let headers = event.headers();
+        if headers.is_empty() { Ok(None) } else { Ok(Some(self.codec.write_headers(headers)?)) }
     }
 
     fn statements(&self) -> Statements<'_> {
@@ -181,7 +195,7 @@ impl Store for SqlStore {
         Box::pin(async {
             // A task of its own, which goes on when the caller gives up: a lock that belongs to the session
             // would go back to the pool with the connection.
-            let Self { dialect, connections, table } = self.clone();
+            let Self { dialect, connections, table, .. } = self.clone();
             let migrating =
                 tokio::spawn(async move { migration::migrate(dialect, &*connections, &table).await });
             let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was broken off")));
@@ -204,6 +218,8 @@ impl Store for SqlStore {
         born: Option<&'a Born>,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            let with_headers = |event| Ok((event, self.headers_of(event)?));
+            let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
             for events in events.chunks(ROWS_PER_STATEMENT) {
                 self.execute(connection, &self.statements().insert(events, born)).await?;
             }
@@ -215,7 +231,7 @@ impl Store for SqlStore {
         Box::pin(async move {
             let mut connection = self.connection().await?;
             let rows = self.fetch(&mut *connection, &self.statements().poll(due), &row::KINDS).await?;
-            Ok(row::in_order(row::choose(rows, due), None))
+            Ok(row::in_order(&*self.codec, row::choose(rows, due), None))
         })
     }
 
@@ -237,7 +253,7 @@ impl Store for SqlStore {
                     other => break other.map_err(|error| self.explain(error))?,
                 }
             };
-            Ok(row::in_order(claimed, Some(owner)))
+            Ok(row::in_order(&*self.codec, claimed, Some(owner)))
         })
     }
 
@@ -320,7 +336,7 @@ impl Store for SqlStore {
             let kinds: Vec<_> = row::KINDS.into_iter().chain(row::ENDING_KINDS).collect();
             let mut connection = self.connection().await?;
             let rows = self.fetch(&mut *connection, &statement, &kinds).await?;
-            Ok(rows.iter().map(|row| row::to_dead(row)).collect())
+            Ok(rows.iter().map(|row| row::to_dead(&*self.codec, row)).collect())
         })
     }
 

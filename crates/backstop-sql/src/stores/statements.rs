@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_core::codec::{Codec, Json};
 use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
@@ -42,7 +41,8 @@ impl Statements<'_> {
         self.dialect.moment(statement, at, -delta(span));
     }
 
-    pub(super) fn insert(&self, events: &[Event], born: Option<&Born>) -> Statement {
+    /// Inserts events, each with the text of its headers.
+    pub(super) fn insert(&self, events: &[(&Event, Option<String>)], born: Option<&Born>) -> Statement {
         let mut statement = self.begin(
             "insert into {table} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
              status, attempts, available_at, created_at",
@@ -50,16 +50,13 @@ impl Statements<'_> {
         if born.is_some() {
             statement.push(", locked_by, locked_at");
         }
-        statement.push(") values ").list(events, |statement, event| {
-            // NULL for "no headers", as others write it too. A map of strings always has a JSON form.
-            let headers =
-                (!event.headers().is_empty()).then(|| Json.write(event.headers()).unwrap_or_default());
+        statement.push(") values ").list(events, |statement, (event, headers)| {
             statement.push("(").bind(event.id()).push(", ").bind(event.event_type());
             statement.push(", ").bind(event.aggregate_type()).push(", ").bind(event.aggregate_id());
             statement.push(", ").bind(event.tenant_id()).push(", ");
             self.dialect.bind_json(statement, event.payload_json().into());
             statement.push(", ");
-            self.dialect.bind_json(statement, Value::Text(headers));
+            self.dialect.bind_json(statement, Value::Text(headers.clone()));
             statement.push(", 0, 0, ").bind(event.available_at().unwrap_or(event.occurred_at()));
             statement.push(", ").bind(event.occurred_at());
             match born {
