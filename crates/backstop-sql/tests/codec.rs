@@ -25,7 +25,17 @@ impl Codec for Turned {
 }
 
 fn turn(text: &str) -> String {
-    text.chars().map(|c| if c == '{' { '}' } else if c == '}' { '{' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c == '{' {
+                '}'
+            } else if c == '}' {
+                '{'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// Rules: O-038.

@@ -263,7 +263,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             age: timeout.saturating_sub(self.hot_grace),
         });
         if let (Kind::SingleNode | Kind::MultiNode, Some(dispatcher)) = (M::MODE, dispatcher) {
-            hooks.add(Arc::new(HotPath { feed: dispatcher.feed(), claim: born.as_ref().map(Born::claim) }));
+            hooks.add(Arc::new(HotPath::new(dispatcher.feed(), born.as_ref().map(Born::claim))));
         }
         Writer::assembled(store.clone(), hooks, born, metrics.clone())
     }

@@ -1,28 +1,31 @@
 //! The dispatcher: workers that draw events, run their handlers and pass on what became of them.
 
+mod worker;
+
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::delivery::{Settlement, decide};
-use backstop_core::retry::{Jitter, Policy, Retry, SharedPolicy};
-use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
-use futures_util::FutureExt;
+use backstop_core::retry::{Policy, Retry, SharedPolicy};
+use backstop_core::{Event, telemetry};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::in_flight::{Hold, InFlight, Tracker};
-use super::interceptor::{Interceptor, Interceptors, panicked};
+use super::in_flight::{Hold, InFlight, LettingGo, Tracker};
+use super::interceptor::{Interceptor, Interceptors};
 use super::queues::{Queues, Source};
-use super::recent::Recent;
 use super::registry::Registry;
 use super::settings::Faults;
-use super::settler::{self, Settled, Settler};
+use super::settler::Settler;
 use super::unheld::Unheld;
 use crate::Error;
-use crate::store::{Claim, Settle, Store};
+use crate::store::{Claim, Store};
+use worker::{Delivery, Unfailing, work};
+
+/// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what
+/// the others finished.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// The settings of a [`Dispatcher`]; [`start`](Settings::start) checks them and starts its workers.
 #[derive(Clone)]
@@ -80,7 +83,7 @@ impl Settings {
 
     /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.retry.policy = SharedPolicy::new(policy);
+        self.retry.policy = SharedPolicy::new(Unfailing(policy));
         self
     }
 
@@ -115,7 +118,24 @@ impl Settings {
         faults.at_least_one("max_attempts", self.retry.max_attempts as usize);
     }
 
-    /// Checks the settings and starts the workers.
+    /// Checks the settings and starts the workers. Store, registry and metrics are required; the store brings
+    /// the pool with it.
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-270, O-271.
+    /// # use std::sync::Arc;
+    /// # use backstop_core::telemetry;
+    /// use backstop_sql::outbox::dispatcher;
+    ///
+    /// dispatcher::Settings::default().start(Arc::new(telemetry::Outbox::new("outbox")));
+    /// ```
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-269.
+    /// use backstop_sql::{TableName, store::SqlStore};
+    ///
+    /// SqlStore::on(TableName::default());
+    /// ```
     pub fn start(
         self,
         store: Arc<dyn Store>,
@@ -207,7 +227,7 @@ struct Running {
 pub(super) struct Feed {
     queues: Arc<Queues<(Queued, Hold)>>,
     tracker: Arc<dyn Tracker>,
-    recent: Arc<Recent>,
+    letting_go: Arc<LettingGo>,
     unheld: Arc<Unheld>,
     metrics: Arc<telemetry::Outbox>,
 }
@@ -233,11 +253,11 @@ impl Dispatcher {
         let feed = Feed {
             queues: Arc::new(Queues::new(settings.hot_capacity, settings.cold_capacity)),
             tracker: settings.tracker.clone(),
-            recent: Arc::default(),
+            letting_go: Arc::new(LettingGo::new(settings.tracker)),
             unheld: Arc::default(),
             metrics: metrics.clone(),
         };
-        let settler = Settler::start(store, feed.clone(), metrics, settings.strict_order);
+        let settler = Settler::start(store, feed.letting_go.clone(), metrics, settings.strict_order);
         let delivery =
             Arc::new(Delivery { registry, retry: settings.retry, interceptors: settings.interceptors });
         let mut workers = JoinSet::new();
@@ -252,7 +272,7 @@ impl Dispatcher {
     /// table. An event that is in flight already is dropped, since its delivery is under way.
     pub fn enqueue(&self, queued: Queued) -> bool {
         let offer = match queued.source {
-            Source::Hot => self.feed.offer_hot(&queued.event, queued.claim),
+            Source::Hot => self.feed.offer_hot(&queued.event, queued.claim, None),
             Source::Cold => self.feed.offer_cold(queued.event, queued.attempts, queued.claim),
         };
         offer != Offer::Refused
@@ -260,7 +280,7 @@ impl Dispatcher {
 
     /// How many more events the cold queue takes.
     pub fn cold_queue_remaining_capacity(&self) -> usize {
-        self.feed.room()
+        self.feed.cold_room()
     }
 
     pub(super) fn feed(&self) -> Feed {
@@ -272,10 +292,12 @@ impl Dispatcher {
     /// has no effect.
     pub async fn close(&self) -> Result<(), Error> {
         self.feed.queues.close();
-        let Some(Running { mut workers, settler }) = self.running.lock().await.take() else { return Ok(()) };
-        let drained =
-            timeout(self.drain_timeout, async { while workers.join_next().await.is_some() {} }).await;
-        if drained.is_err() {
+        // Locked to the end, so that whoever closes second waits for the first.
+        let mut running = self.running.lock().await;
+        let Some(Running { mut workers, settler }) = running.take() else { return Ok(()) };
+        let began = Instant::now();
+        let drained = timeout(self.drain_timeout, all_ended(&mut workers)).await.is_ok();
+        if !drained {
             let (hot, cold) = self.feed.queues.depths();
             let running = workers.len();
             tracing::warn!(
@@ -284,11 +306,18 @@ impl Dispatcher {
                 cold,
                 "handlers did not finish in time; their events stay in the table"
             );
-            workers.shutdown().await;
+            workers.abort_all();
+            // A handler that blocks its thread cannot be aborted, and is not waited for.
+            let _ = timeout(LAST_WORDS, all_ended(&mut workers)).await;
         }
-        settler.close().await;
-        drained.map_err(|_| Error::Drain(self.drain_timeout))
+        let left = self.drain_timeout.saturating_sub(began.elapsed());
+        let written = settler.close(left.max(LAST_WORDS)).await;
+        if drained && written { Ok(()) } else { Err(Error::Drain(self.drain_timeout)) }
     }
+}
+
+async fn all_ended(workers: &mut JoinSet<()>) {
+    while workers.join_next().await.is_some() {}
 }
 
 impl fmt::Debug for Dispatcher {
@@ -298,13 +327,23 @@ impl fmt::Debug for Dispatcher {
 }
 
 impl Feed {
-    /// Offers an event that has just been committed.
-    pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>) -> Offer {
+    /// Takes an event's id before its transaction commits: from then on the poller can see the row, and
+    /// must leave it to the hot path.
+    pub(super) fn reserve(&self, event: &Event) -> Option<Hold> {
+        self.tracker.try_acquire(event.id())
+    }
+
+    /// Offers an event that has just been committed, with its id if that was reserved.
+    pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>, reserved: Option<Hold>) -> Offer {
         if event.is_delayed() {
             self.metrics.enqueue_hot_skipped_delayed.increment();
             return Offer::Refused;
         }
-        let offer = self.offer(Queued { claim, ..Queued::hot(event.clone()) });
+        let queued = Queued { claim, ..Queued::hot(event.clone()) };
+        let offer = match reserved {
+            Some(hold) => self.queue(queued, hold),
+            None => self.offer(queued),
+        };
         match offer {
             Offer::Taken => self.metrics.enqueue_hot.increment(),
             Offer::Refused => {
@@ -330,11 +369,13 @@ impl Feed {
     }
 
     fn offer(&self, queued: Queued) -> Offer {
-        let Some(hold) = self.tracker.try_acquire(queued.event.id()) else { return Offer::Duplicate };
-        if queued.claim.is_none() && self.recent.was_settled(queued.event.id()) {
-            self.tracker.release(&hold);
-            return Offer::Duplicate;
+        match self.reserve(&queued.event) {
+            Some(hold) => self.queue(queued, hold),
+            None => Offer::Duplicate,
         }
+    }
+
+    fn queue(&self, queued: Queued, hold: Hold) -> Offer {
         let offer = match self.queues.push(queued.source, (queued, hold)) {
             Ok(()) => Offer::Taken,
             Err((_, hold)) => {
@@ -347,8 +388,13 @@ impl Feed {
     }
 
     /// How many more events the poller may offer.
-    pub(super) fn room(&self) -> usize {
+    pub(super) fn cold_room(&self) -> usize {
         self.queues.cold_room()
+    }
+
+    /// Waits until the cold queue has room again for a good part of what it holds.
+    pub(super) async fn room_freed(&self) {
+        self.queues.room_freed().await;
     }
 
     /// How many events this process holds.
@@ -356,20 +402,12 @@ impl Feed {
         self.tracker.held()
     }
 
-    /// Lets go of an event. One that was settled is not taken from a read that began before.
-    pub(super) fn let_go(&self, hold: &Hold, settled: bool) {
-        if settled {
-            self.recent.settled(&hold.id);
-        }
-        self.tracker.release(hold);
-    }
-
-    pub(super) fn recent(&self) -> &Recent {
-        &self.recent
-    }
-
     pub(super) fn unheld(&self) -> &Arc<Unheld> {
         &self.unheld
+    }
+
+    pub(super) fn letting_go(&self) -> &Arc<LettingGo> {
+        &self.letting_go
     }
 
     fn show_depths(&self) {
@@ -377,55 +415,4 @@ impl Feed {
         self.metrics.queue_hot_depth.set(hot as u64);
         self.metrics.queue_cold_depth.set(cold as u64);
     }
-}
-
-/// One worker: an event at a time, from the queue to its settlement.
-async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
-    while let Some((queued, hold)) = feed.queues.pop().await {
-        feed.show_depths();
-        let settlement = delivery.deliver(&queued).await;
-        let Queued { event, attempts, claim, .. } = queued;
-        let settle = Settle { id: event.id().to_owned(), claim, settlement };
-        settled.send(Settled { settle, event, attempts, hold }).await;
-    }
-}
-
-/// What workers share: whom an event goes to, what runs around it, and when a failed one is tried again.
-struct Delivery {
-    registry: Registry,
-    retry: Retry,
-    interceptors: Interceptors,
-}
-
-impl Delivery {
-    async fn deliver(&self, queued: &Queued) -> Settlement {
-        let (entered, ready) = self.interceptors.before(&queued.event);
-        let answer = match ready {
-            Ok(()) => self.route_and_call(&queued.event).await,
-            Err(failure) => Err(failure),
-        };
-        self.interceptors.after(entered, &queued.event, answer.as_ref().err());
-        decide(&self.retry, queued.attempts, answer, Jitter::random())
-    }
-
-    async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
-        match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
-            Some(handler) => call(&handler, event.clone()).await,
-            None => Err(unroutable(event)),
-        }
-    }
-}
-
-/// Calls a handler; one that panics has failed like any other.
-async fn call(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
-    let answered = AssertUnwindSafe(async { handler.handle(event).await }).catch_unwind().await;
-    answered.unwrap_or_else(|panic| Err(panicked("the handler", &*panic)))
-}
-
-fn unroutable(event: &Event) -> Failure {
-    let (aggregate, kind) = (event.aggregate_type(), event.event_type());
-    Failure::permanent(
-        "unroutable",
-        format!("no handler is registered for aggregate type {aggregate}, event type {kind}"),
-    )
 }

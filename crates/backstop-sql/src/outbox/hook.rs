@@ -1,12 +1,14 @@
 //! Hooks around writing: change or hold back events, and learn when they are committed or gone.
 
+use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backstop_core::Event;
 
 use super::dispatcher::{Feed, Offer};
+use super::in_flight::Hold;
 use crate::Error;
 use crate::store::Claim;
 
@@ -59,31 +61,65 @@ pub trait Hook: Send + Sync + 'static {
 
 /// The hot path: hands events to the dispatcher when their transaction has committed.
 pub(super) struct HotPath {
-    pub(super) feed: Feed,
+    feed: Feed,
     /// The claim that the rows were born with, where several nodes share the table.
-    pub(super) claim: Option<Claim>,
+    claim: Option<Claim>,
+    /// The ids of events that are written and not committed yet.
+    reserved: Mutex<HashMap<String, Hold>>,
+}
+
+impl HotPath {
+    pub(super) fn new(feed: Feed, claim: Option<Claim>) -> Self {
+        Self { feed, claim, reserved: Mutex::default() }
+    }
+
+    fn reserved(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
+        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give_up(&self, event: &Event) {
+        if let Some(hold) = self.reserved().remove(event.id()) {
+            self.feed.letting_go().let_go(hold);
+        }
+    }
+
+    /// Nobody delivers this row from memory, so its claim must not keep the pollers from it.
+    fn disown(&self, event: &Event) {
+        if let (Some(claim), false) = (&self.claim, event.is_delayed()) {
+            self.feed.unheld().add(event.id().to_owned(), claim.clone());
+        }
+    }
 }
 
 impl Hook for HotPath {
-    fn after_commit(&self, events: &[Event]) -> Result<(), HookError> {
-        for event in events {
-            if self.feed.offer_hot(event, self.claim.clone()) == Offer::Refused && !event.is_delayed() {
-                self.let_go(event);
+    fn after_write(&self, events: &[Event]) -> Result<(), HookError> {
+        for event in events.iter().filter(|event| !event.is_delayed()) {
+            if let Some(hold) = self.feed.reserve(event) {
+                self.reserved().insert(event.id().to_owned(), hold);
             }
         }
         Ok(())
     }
 
-    fn abandoned(&self, events: &[Event]) {
-        events.iter().filter(|event| !event.is_delayed()).for_each(|event| self.let_go(event));
+    fn after_commit(&self, events: &[Event]) -> Result<(), HookError> {
+        for event in events {
+            let reserved = self.reserved().remove(event.id());
+            if self.feed.offer_hot(event, self.claim.clone(), reserved) == Offer::Refused {
+                self.disown(event);
+            }
+        }
+        Ok(())
     }
-}
 
-impl HotPath {
-    /// Nobody delivers this row from memory, so its claim must not keep the pollers from it.
-    fn let_go(&self, event: &Event) {
-        if let Some(claim) = &self.claim {
-            self.feed.unheld().add(event.id().to_owned(), claim.clone());
+    fn after_rollback(&self, events: &[Event]) -> Result<(), HookError> {
+        events.iter().for_each(|event| self.give_up(event));
+        Ok(())
+    }
+
+    fn abandoned(&self, events: &[Event]) {
+        for event in events {
+            self.give_up(event);
+            self.disown(event);
         }
     }
 }

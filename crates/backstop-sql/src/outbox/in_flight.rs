@@ -90,9 +90,9 @@ impl Tracker for InFlight {
     }
 
     fn release(&self, hold: &Hold) {
-        let mut held = self.lock();
-        if held.holds.get(&hold.id).is_some_and(|(token, _)| *token == hold.token) {
-            held.holds.remove(&hold.id);
+        let holds = &mut self.lock().holds;
+        if holds.get(&hold.id).is_some_and(|(token, _)| *token == hold.token) {
+            holds.remove(&hold.id);
         }
     }
 
@@ -110,5 +110,42 @@ impl Default for InFlight {
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("InFlight").field("held", &self.held()).field("ttl", &self.ttl).finish_non_exhaustive()
+    }
+}
+
+/// Lets go of ids, but not while the poller looks at the table: it may have read a row before the row was
+/// settled, and would take the event for one that nobody holds.
+pub(super) struct LettingGo {
+    tracker: Arc<dyn Tracker>,
+    /// What to let go of when the look that is under way ends.
+    later: Mutex<Option<Vec<Hold>>>,
+}
+
+impl LettingGo {
+    pub(super) fn new(tracker: Arc<dyn Tracker>) -> Self {
+        Self { tracker, later: Mutex::default() }
+    }
+
+    pub(super) fn let_go(&self, hold: Hold) {
+        match &mut *self.later.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(later) => later.push(hold),
+            None => self.tracker.release(&hold),
+        }
+    }
+
+    /// A look at the table, from before rows are read until they are handed on. One at a time.
+    pub(super) fn look(&self) -> Look<'_> {
+        self.later.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+        Look(self)
+    }
+}
+
+/// Ends when it is dropped.
+pub(super) struct Look<'a>(&'a LettingGo);
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        let later = self.0.later.lock().unwrap_or_else(PoisonError::into_inner).take();
+        later.iter().flatten().for_each(|hold| self.0.tracker.release(hold));
     }
 }

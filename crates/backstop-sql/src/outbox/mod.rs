@@ -10,7 +10,6 @@ mod lifecycle;
 pub mod poller;
 pub mod purge;
 mod queues;
-mod recent;
 mod registry;
 mod report;
 mod settings;

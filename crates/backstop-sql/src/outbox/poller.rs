@@ -1,20 +1,24 @@
 //! The poller: looks for due rows at an interval, and hands them on as far as there is room.
 
+mod cycle;
+
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::delivery::Settlement;
-use backstop_core::{Clock, Event, Shutdown, SystemClock, telemetry};
+use backstop_core::{Event, Shutdown, telemetry};
+use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::dispatcher::{Feed, Offer};
+use super::interceptor::panicked;
 use super::lifecycle::Lifecycle;
 use super::settings::Faults;
-use super::unheld::Unheld;
-use crate::Error;
-use crate::store::{At, Claim, Due, Order, Row, Settle, Store};
+use crate::store::{Claim, Order, Store};
+use crate::{BoxFuture, Error};
+use cycle::{Cycle, Next};
 
 /// The settings of a [`Poller`]; [`build`](Settings::build) checks them.
 #[derive(Debug, Clone)]
@@ -87,7 +91,24 @@ impl Settings {
         }
     }
 
-    /// Checks the settings and makes a poller that is not running yet.
+    /// Checks the settings and makes a poller that is not running yet. Store, handler and metrics are required;
+    /// the store brings the pool with it.
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-338, O-339.
+    /// # use std::sync::Arc;
+    /// # use backstop_core::telemetry;
+    /// use backstop_sql::outbox::poller;
+    ///
+    /// poller::Settings::default().build(Arc::new(telemetry::Outbox::new("outbox")));
+    /// ```
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-337.
+    /// use backstop_sql::{TableName, store::SqlStore};
+    ///
+    /// SqlStore::on(TableName::default());
+    /// ```
     pub fn build(
         self,
         store: Arc<dyn Store>,
@@ -97,13 +118,7 @@ impl Settings {
         let mut faults = Faults::default();
         self.check(&mut faults);
         faults.none()?;
-        Ok(Poller::new(Cycle {
-            store,
-            handler: Box::new(handler),
-            unheld: Arc::default(),
-            metrics,
-            settings: self,
-        }))
+        Ok(Poller::new(Cycle::new(store, Arc::new(handler), metrics, self)))
     }
 
     /// The poller of an outbox, which feeds its dispatcher.
@@ -113,8 +128,8 @@ impl Settings {
         feed: Feed,
         metrics: Arc<telemetry::Outbox>,
     ) -> Poller {
-        let unheld = feed.unheld().clone();
-        Poller::new(Cycle { store, handler: Box::new(feed), unheld, metrics, settings: self })
+        let (unheld, letting_go) = (feed.unheld().clone(), feed.letting_go().clone());
+        Poller::new(Cycle::new(store, Arc::new(feed), metrics, self).feeding(unheld, letting_go))
     }
 }
 
@@ -139,11 +154,11 @@ pub trait PollHandler: Send + Sync + 'static {
         0
     }
 
-    /// A read of the table begins: what it returns may be settled before it is handed over.
-    fn begin_read(&self) {}
-
-    /// What the read returned has been handed over.
-    fn end_read(&self) {}
+    /// Waits until there is room again, so that a backlog does not wait for the interval. Unless it is
+    /// written, the interval is waited for.
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 }
 
 impl<F: Fn(Event, u32) -> bool + Send + Sync + 'static> PollHandler for F {
@@ -158,25 +173,21 @@ impl PollHandler for Feed {
         let offer = self.offer_cold(event, attempts, claim.clone());
         // A row that we took again while we still hold it: whoever is free may have it when it is due.
         if let (Offer::Duplicate, Some(claim)) = (offer, claim) {
-            self.unheld().add(id, claim);
+            self.unheld().add_for_later(id, claim);
         }
         offer != Offer::Refused
     }
 
     fn available_capacity(&self) -> usize {
-        self.room()
+        self.cold_room()
     }
 
     fn held(&self) -> usize {
         Feed::held(self)
     }
 
-    fn begin_read(&self) {
-        self.recent().begin_read();
-    }
-
-    fn end_read(&self) {
-        self.recent().end_read();
+    fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.room_freed())
     }
 }
 
@@ -257,112 +268,33 @@ impl fmt::Debug for Poller {
 
 async fn poll_until(shutdown: Shutdown, nudged: Arc<Notify>, cycle: Arc<Mutex<Cycle>>) {
     while !shutdown.has_begun() {
-        let cycle = cycle.lock().await;
+        let mut cycle = cycle.lock().await;
         // A cycle is not interrupted: what it claimed must be handed over or released.
-        let more_waits = match cycle.run().await {
-            Ok(more_waits) => more_waits,
-            Err(error) => {
+        let next = match AssertUnwindSafe(cycle.run()).catch_unwind().await {
+            Ok(Ok(next)) => next,
+            Ok(Err(error)) => {
                 tracing::error!(%error, "cannot look for due events; trying again at the next interval");
-                false
+                Next::Rest
+            }
+            Err(panic) => {
+                let failure = panicked("a part of the poller", &*panic);
+                tracing::error!(%failure, "cannot look for due events; trying again at the next interval");
+                Next::Rest
             }
         };
-        let (interval, unheld) = (cycle.settings.interval, cycle.unheld.clone());
+        let (interval, unheld, handler) =
+            (cycle.settings.interval, cycle.unheld.clone(), cycle.handler.clone());
         drop(cycle);
-        if !more_waits {
-            let woken = async {
-                tokio::select! {
-                    () = nudged.notified() => {}
-                    () = unheld.added() => {}
-                }
-            };
-            let _ = shutdown.interrupts(timeout(interval, woken)).await;
+        if next == Next::Again {
+            continue;
         }
-    }
-}
-
-/// One look at the table.
-struct Cycle {
-    store: Arc<dyn Store>,
-    handler: Box<dyn PollHandler>,
-    unheld: Arc<Unheld>,
-    metrics: Arc<telemetry::Outbox>,
-    settings: Settings,
-}
-
-impl Cycle {
-    /// Polls once and tells whether more rows are likely to wait.
-    async fn run(&self) -> Result<bool, Error> {
-        self.unheld.release(&*self.store).await?;
-        let room = u32::try_from(self.handler.available_capacity()).unwrap_or(u32::MAX);
-        let wanted = self.settings.batch_size.min(room);
-        if wanted == 0 {
-            return Ok(false);
-        }
-        self.handler.begin_read();
-        let read_and_handed_over = self.read_and_hand_over(wanted).await;
-        self.handler.end_read();
-        let (read, all_taken) = read_and_handed_over?;
-        // A full batch that found room: the next one may be waiting.
-        Ok(all_taken && read >= wanted as usize && self.handler.held() < read + wanted as usize)
-    }
-
-    async fn read_and_hand_over(&self, wanted: u32) -> Result<(usize, bool), Error> {
-        let rows = self.read(wanted).await?;
-        self.show_lag(&rows);
-        Ok((rows.len(), self.hand_over(rows).await?))
-    }
-
-    async fn read(&self, wanted: u32) -> Result<Vec<Row>, Error> {
-        let Settings { skip_recent, order, .. } = self.settings;
-        let due = |limit| Due { at: At::Database, skip_recent, limit, order };
-        match &self.settings.locking {
-            Some(Locking { owner, timeout }) => self.store.claim(owner, *timeout, due(wanted)).await,
-            None => {
-                let held = u32::try_from(self.handler.held()).unwrap_or(u32::MAX);
-                self.store.poll(due(wanted.saturating_add(held))).await
+        let woken = async {
+            tokio::select! {
+                () = nudged.notified() => {}
+                () = unheld.added() => {}
+                () = handler.room(), if next == Next::WhenThereIsRoom => {}
             }
-        }
-    }
-
-    /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
-    /// and not taken. Tells whether all were taken.
-    async fn hand_over(&self, rows: Vec<Row>) -> Result<bool, Error> {
-        let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
-        let mut room = true;
-        for Row { id, attempts, claim, event } in rows {
-            match event {
-                Err(problem) => unreadable.push(bury(id, claim, &problem)),
-                Ok(event) => {
-                    room = room && self.handler.handle(event, attempts, claim.clone());
-                    if let (false, Some(claim)) = (room, claim) {
-                        refused.push((id, claim));
-                    }
-                }
-            }
-        }
-        if !refused.is_empty() {
-            self.store.release(&refused).await?;
-        }
-        if !unreadable.is_empty() {
-            let buried = self.store.settle(At::Database, &unreadable).await?;
-            self.metrics.dispatch_dead.add(buried);
-        }
-        Ok(room)
-    }
-
-    /// How long the oldest due row has waited since it was created.
-    fn show_lag(&self, rows: &[Row]) {
-        let oldest = rows.iter().filter_map(|row| row.event.as_ref().ok()).map(Event::occurred_at).min();
-        let waited = oldest.map(|created| (SystemClock.now() - created).num_milliseconds().max(0));
-        self.metrics.lag_oldest_ms.set(waited.unwrap_or_default().unsigned_abs());
-    }
-}
-
-fn bury(id: String, claim: Option<Claim>, problem: &str) -> Settle {
-    tracing::error!(event_id = id, problem, "a row cannot be decoded: the event is dead");
-    Settle {
-        id,
-        claim,
-        settlement: Settlement::Dead { error: format!("the row cannot be decoded: {problem}") },
+        };
+        let _ = shutdown.interrupts(timeout(interval, woken)).await;
     }
 }

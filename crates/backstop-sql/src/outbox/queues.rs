@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 /// Where a queued event comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct Queues<T> {
     lanes: Mutex<Lanes<T>>,
     /// One permit for each item in either queue.
     items: Semaphore,
+    /// Told when the cold queue is half empty.
+    room: Notify,
     hot_capacity: usize,
     cold_capacity: usize,
 }
@@ -35,7 +37,13 @@ struct Lanes<T> {
 impl<T> Queues<T> {
     pub(super) fn new(hot_capacity: usize, cold_capacity: usize) -> Self {
         let lanes = Lanes { hot: VecDeque::new(), cold: VecDeque::new(), draws: 0, closed: false };
-        Self { lanes: Mutex::new(lanes), items: Semaphore::new(0), hot_capacity, cold_capacity }
+        Self {
+            lanes: Mutex::new(lanes),
+            items: Semaphore::new(0),
+            room: Notify::new(),
+            hot_capacity,
+            cold_capacity,
+        }
     }
 
     /// Queues an item, or gives it back when its queue is full or closed.
@@ -61,7 +69,18 @@ impl<T> Queues<T> {
             Ok(permit) => permit.forget(),
             Err(_closed) => {} // drain what is left, without waiting
         }
-        self.lock().draw()
+        let mut lanes = self.lock();
+        let before = lanes.cold.len();
+        let drawn = lanes.draw();
+        if lanes.cold.len() < before && lanes.cold.len() == self.cold_capacity / 2 {
+            self.room.notify_one();
+        }
+        drawn
+    }
+
+    /// Waits until the cold queue is half empty: filling it up row by row would cost a query for each.
+    pub(super) async fn room_freed(&self) {
+        self.room.notified().await;
     }
 
     /// Refuses new items from now on; what is queued can still be drawn.
@@ -101,6 +120,8 @@ impl<T> Lanes<T> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -128,6 +149,19 @@ mod tests {
         for n in 0..9 {
             assert_eq!(queues.pop().await, Some(n));
         }
+    }
+
+    #[tokio::test]
+    async fn half_empty_is_when_there_is_room_again() {
+        let queues = Queues::new(1, 4);
+        for n in 0..4 {
+            queues.push(Source::Cold, n).unwrap();
+        }
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_none());
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_some());
+        assert!(queues.room_freed().now_or_never().is_none(), "told once");
     }
 
     #[tokio::test]

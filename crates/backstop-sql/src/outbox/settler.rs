@@ -1,15 +1,18 @@
 //! The settler: gathers what became of events and writes it down, many in one statement.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
-use backstop_core::{Event, telemetry};
+use backstop_core::{Event, Shutdown, telemetry};
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
-use super::dispatcher::Feed;
-use super::in_flight::Hold;
+use super::in_flight::{Hold, LettingGo};
+use crate::Error;
 use crate::store::{At, Settle, Store};
 
 /// At most so many settlements are written at once.
@@ -30,6 +33,7 @@ pub(super) struct Settled {
 /// One task that writes settlements in the order they come.
 pub(super) struct Settler {
     sender: Sender,
+    closing: Shutdown,
     task: JoinHandle<()>,
 }
 
@@ -39,8 +43,8 @@ pub(super) struct Sender(mpsc::Sender<Settled>);
 impl Sender {
     /// Hands a settlement over. Waits while the settler is behind, which slows the workers down with it.
     pub(super) async fn send(&self, settled: Settled) {
-        // The settler outlives its senders, so this cannot fail; if it did, the row would stay as it is
-        // and be delivered again.
+        // Fails only where the settler was closed while a handler still ran: its row stays as it is and is
+        // delivered again.
         let _ = self.0.send(settled).await;
     }
 }
@@ -48,48 +52,86 @@ impl Sender {
 impl Settler {
     pub(super) fn start(
         store: Arc<dyn Store>,
-        feed: Feed,
+        letting_go: Arc<LettingGo>,
         metrics: Arc<telemetry::Outbox>,
         strict_order: bool,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH);
-        let desk = Desk { store, feed, metrics, strict_order };
-        Self { sender: Sender(sender), task: tokio::spawn(desk.settle_all(receiver)) }
+        let closing = Shutdown::new();
+        let desk = Desk { store, letting_go, metrics, strict_order, closing: closing.clone() };
+        Self { sender: Sender(sender), closing, task: tokio::spawn(desk.settle_all(receiver)) }
     }
 
     pub(super) fn sender(&self) -> Sender {
         self.sender.clone()
     }
 
-    /// Writes what has come in and ends, once all other senders are gone.
-    pub(super) async fn close(self) {
-        drop(self.sender);
-        if let Err(panic) = self.task.await {
-            tracing::error!(%panic, "the settler ended early; unsettled events are delivered again");
+    /// Writes what has come in and ends. False if that took longer than `patience`: what was not written
+    /// by then is delivered again.
+    pub(super) async fn close(self, patience: Duration) -> bool {
+        self.closing.begin();
+        let mut task = self.task;
+        match timeout(patience, &mut task).await {
+            Ok(Ok(())) => true,
+            Ok(Err(panic)) => {
+                tracing::error!(%panic, "the settler ended early; unsettled events are delivered again");
+                false
+            }
+            Err(_) => {
+                task.abort();
+                tracing::warn!("the database did not answer in time; unsettled events are delivered again");
+                false
+            }
         }
     }
 }
 
 struct Desk {
     store: Arc<dyn Store>,
-    feed: Feed,
+    letting_go: Arc<LettingGo>,
     metrics: Arc<telemetry::Outbox>,
     strict_order: bool,
+    closing: Shutdown,
 }
 
 impl Desk {
     async fn settle_all(self, mut receiver: mpsc::Receiver<Settled>) {
         let mut batch = Vec::with_capacity(BATCH);
         // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
-        while receiver.recv_many(&mut batch, BATCH).await > 0 {
-            self.settle(&batch).await;
-            batch.clear();
+        while self.receive(&mut receiver, &mut batch).await > 0 {
+            self.settle_batch(&mut batch).await;
+            batch.drain(..).for_each(|settled| self.letting_go.let_go(settled.hold));
+        }
+    }
+
+    /// Takes what has come in, and waits for it unless it is time to close.
+    async fn receive(&self, receiver: &mut mpsc::Receiver<Settled>, batch: &mut Vec<Settled>) -> usize {
+        tokio::select! {
+            count = receiver.recv_many(batch, BATCH) => count,
+            () = self.closing.begun() => {
+                receiver.close();
+                receiver.recv_many(batch, BATCH).await
+            }
+        }
+    }
+
+    /// Writes all that are done together, which may be said twice. The others are written each by itself: were
+    /// one of them written again because of its neighbour, its try would count twice.
+    async fn settle_batch(&self, batch: &mut [Settled]) {
+        batch.sort_by_key(|settled| settled.settle.settlement != Settlement::Done);
+        let done = batch.partition_point(|settled| settled.settle.settlement == Settlement::Done);
+        let (done, others) = batch.split_at(done);
+        if !done.is_empty() {
+            self.settle(done).await;
+        }
+        for other in others {
+            self.settle(std::slice::from_ref(other)).await;
         }
     }
 
     async fn settle(&self, batch: &[Settled]) {
         let settles: Vec<_> = batch.iter().map(|settled| settled.settle.clone()).collect();
-        match self.store.settle(At::Database, &settles).await {
+        match self.write(&settles).await {
             Ok(changed) => self.written(batch, changed),
             Err(error) => {
                 tracing::warn!(%error, events = batch.len(), "cannot write what became of events; trying them one by one");
@@ -103,20 +145,24 @@ impl Desk {
 
     /// One that cannot be written must not take the others with it.
     async fn settle_alone(&self, settled: &Settled) {
-        match self.store.settle(At::Database, std::slice::from_ref(&settled.settle)).await {
+        match self.write(std::slice::from_ref(&settled.settle)).await {
             Ok(changed) => self.written(std::slice::from_ref(settled), changed),
             Err(error) => {
                 let event_id = settled.event.id();
                 tracing::error!(%error, event_id, "cannot write what became of an event: it is delivered again");
-                self.feed.let_go(&settled.hold, false);
             }
         }
+    }
+
+    /// A store that panics has failed like any other: the settler must go on.
+    async fn write(&self, settles: &[Settle]) -> Result<u64, Error> {
+        let writing = AssertUnwindSafe(async { self.store.settle(At::Database, settles).await });
+        writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
     }
 
     fn written(&self, batch: &[Settled], changed: u64) {
         for settled in batch {
             self.tell(settled);
-            self.feed.let_go(&settled.hold, true);
         }
         let late = (batch.len() as u64).saturating_sub(changed);
         if late > 0 {

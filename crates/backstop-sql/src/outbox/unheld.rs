@@ -1,6 +1,6 @@
 //! Rows that this node claimed and will not deliver: the poller gives them back.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -18,9 +18,16 @@ pub(super) struct Unheld {
 }
 
 impl Unheld {
+    /// Adds a row and wakes the poller, to give it back at once.
     pub(super) fn add(&self, id: String, claim: Claim) {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner).push((id, claim, TRIES));
+        self.add_for_later(id, claim);
         self.added.notify_one();
+    }
+
+    /// Adds a row to be given back whenever the poller comes by. Waking it for a row that it would take again
+    /// right away would keep it running in circles.
+    pub(super) fn add_for_later(&self, id: String, claim: Claim) {
+        self.lock().push((id, claim, TRIES));
     }
 
     /// Waits until a row was added.
@@ -28,18 +35,25 @@ impl Unheld {
         self.added.notified().await;
     }
 
-    /// Gives the rows back; those that are not there yet are tried again the next time.
-    pub(super) async fn release(&self, store: &dyn Store) -> Result<(), crate::Error> {
-        let rows = std::mem::take(&mut *self.rows.lock().unwrap_or_else(PoisonError::into_inner));
-        for (id, claim, tries) in rows {
+    /// Gives the rows back, up to the first that cannot be; it and those that are not there yet are tried
+    /// again the next time.
+    pub(super) async fn release(&self, store: &dyn Store) {
+        let mut rows = std::mem::take(&mut *self.lock()).into_iter();
+        while let Some((id, claim, tries)) = rows.next() {
             let row = [(id, claim)];
             let released = store.release(&row).await;
+            if let Err(error) = &released {
+                tracing::warn!(%error, event_id = row[0].0, "a claim cannot be given back yet");
+                self.lock().extend(rows.by_ref());
+            }
             let [(id, claim)] = row;
             if !matches!(released, Ok(1..)) && tries > 1 {
-                self.rows.lock().unwrap_or_else(PoisonError::into_inner).push((id, claim, tries - 1));
+                self.lock().push((id, claim, tries - 1));
             }
-            released?;
         }
-        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, Claim, u8)>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

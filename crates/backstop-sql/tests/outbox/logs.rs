@@ -1,12 +1,16 @@
 //! The log of one test, caught as lines. Works on a current-thread runtime, where all tasks share the thread.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+
+/// While there is only one subscriber, tracing lets the thread that comes to a line first say whether the line
+/// matters to anybody, and that may be another test's. With a second one it asks them all.
+static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
 /// Catches what is logged on this thread until it is dropped.
 pub(crate) struct Logs {
@@ -19,6 +23,7 @@ struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Logs {
     pub(crate) fn catch() -> Self {
+        LazyLock::force(&ANOTHER);
         let lines = Lines::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
         Self { lines, _guard: guard }
@@ -36,7 +41,8 @@ impl Logs {
 
     /// Every line, for messages.
     pub(crate) fn all(&self) -> String {
-        self.lines.0.lock().unwrap().iter().map(|(level, line)| format!("{level} {line}\n")).collect()
+        let lines = self.lines.0.lock().unwrap();
+        lines.iter().map(|(level, line)| format!("{level} {line}")).collect::<Vec<_>>().join("\n")
     }
 }
 

@@ -8,6 +8,7 @@ use backstop_core::event::EventType;
 use backstop_sql::Error;
 use backstop_sql::connection::Connection;
 use backstop_sql::outbox::{Hook, HookError, Writer};
+use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
 use tracing::Level;
 
@@ -391,6 +392,29 @@ async fn a_caller_with_a_transaction_of_its_own_hands_over_the_token_after_the_c
     appended.committed();
     recorder.until(1).await;
     outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_poller_leaves_an_event_to_the_hot_path_until_the_token_is_handed_over() {
+    let shop = Shop::open().await;
+    let recorder = Recording::new();
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let outbox =
+        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    let mut tx = shop.pool.begin().await.unwrap();
+    let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    let polls = || switches.polls.load(std::sync::atomic::Ordering::SeqCst);
+    let before = polls();
+    outbox.nudge();
+    eventually("the poller looked", async || polls() > before).await;
+    tokio::task::yield_now().await;
+    assert_eq!(recorder.events().len(), 0);
+    appended.committed();
+    recorder.until(1).await;
+    outbox.nudge();
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.count_of("1"), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,80 @@
+//! A worker: runs the handler of one event at a time and passes on what became of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::delivery::{Settlement, decide};
+use backstop_core::retry::{Exponential, Jitter, Policy, Retry};
+use backstop_core::{Event, Failure, Handler, Outcome};
+use futures_util::FutureExt;
+
+use super::{Feed, Queued};
+use crate::outbox::interceptor::{Interceptors, panicked};
+use crate::outbox::registry::Registry;
+use crate::outbox::settler::{self, Settled};
+use crate::store::Settle;
+
+/// One worker: an event at a time, from the queue to its settlement.
+pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
+    while let Some((queued, hold)) = feed.queues.pop().await {
+        feed.show_depths();
+        let settlement = delivery.deliver(&queued).await;
+        let Queued { event, attempts, claim, .. } = queued;
+        let settle = Settle { id: event.id().to_owned(), claim, settlement };
+        settled.send(Settled { settle, event, attempts, hold }).await;
+    }
+}
+
+/// What workers share: whom an event goes to, what runs around it, and when a failed one is tried again.
+pub(super) struct Delivery {
+    pub(super) registry: Registry,
+    pub(super) retry: Retry,
+    pub(super) interceptors: Interceptors,
+}
+
+impl Delivery {
+    async fn deliver(&self, queued: &Queued) -> Settlement {
+        let (entered, ready) = self.interceptors.before(&queued.event);
+        let answer = match ready {
+            Ok(()) => self.route_and_call(&queued.event).await,
+            Err(failure) => Err(failure),
+        };
+        self.interceptors.after(entered, &queued.event, answer.as_ref().err());
+        decide(&self.retry, queued.attempts, answer, Jitter::random())
+    }
+
+    async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
+        match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
+            Some(handler) => call(&handler, event.clone()).await,
+            None => Err(unroutable(event)),
+        }
+    }
+}
+
+/// Calls a handler; one that panics has failed like any other.
+async fn call(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
+    let answered = AssertUnwindSafe(async { handler.handle(event).await }).catch_unwind().await;
+    answered.unwrap_or_else(|panic| Err(panicked("the handler", &*panic)))
+}
+
+fn unroutable(event: &Event) -> Failure {
+    let (aggregate, kind) = (event.aggregate_type(), event.event_type());
+    Failure::permanent(
+        "unroutable",
+        format!("no handler is registered for aggregate type {aggregate}, event type {kind}"),
+    )
+}
+
+/// A user's policy: when it panics, the standard one answers, because its worker must go on.
+pub(super) struct Unfailing<P>(pub(super) P);
+
+impl<P: Policy> Policy for Unfailing<P> {
+    fn delay(&self, attempt: u32, jitter: Jitter) -> Duration {
+        catch_unwind(AssertUnwindSafe(|| self.0.delay(attempt, jitter))).unwrap_or_else(|panic| {
+            let failure = panicked("the retry policy", &*panic);
+            tracing::error!(%failure, attempt, "a delay cannot be computed; the standard one is used");
+            Exponential::default().delay(attempt, jitter)
+        })
+    }
+}

@@ -1,0 +1,249 @@
+//! Several nodes on one table: claims decide who delivers, and none outlives its use.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_sql::Outbox;
+use backstop_sql::outbox::poller::Settings;
+use backstop_sql::outbox::{Builder, MultiNode};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Failing, Recording, Slow};
+use sqlx::Sqlite;
+use tracing::Level;
+
+use crate::flaky::Flaky;
+use crate::harness::{DEAD, DONE, NEVER, NEW, RETRY, Shop, metrics, order};
+use crate::logs::Logs;
+use crate::steps::{commit, orders, run, until_count, until_status};
+
+/// A node whose claims last as long as the tests do, and whose poller sleeps unless it is nudged.
+fn node(shop: &Shop, name: &str) -> Builder<Sqlite, MultiNode> {
+    Outbox::multi_node(shop.pool.clone()).interval(NEVER).hot_grace(NEVER).claim_locking_as(name, NEVER)
+}
+
+/// A node with one worker, kept busy at the gate, and room for one event in each queue: the hot one is full.
+async fn busy(shop: &Shop, gate: &Slow) -> Outbox<Sqlite> {
+    let outbox = node(shop, "a")
+        .worker_count(1)
+        .hot_queue_capacity(1)
+        .cold_queue_capacity(1)
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, vec![order("busy")]).await;
+    gate.until_began(1).await;
+    commit(&outbox, vec![order("queued")]).await;
+    outbox
+}
+
+/// Rules: O-012, O-344.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn two_nodes_share_a_backlog_and_no_event_is_delivered_twice() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(120)).await;
+    let recorder = Recording::new();
+    let mut nodes = Vec::new();
+    for name in ["a", "b"] {
+        let builder = node(&shop, name).batch_size(5).on("Order", "OrderPlaced", recorder.clone());
+        nodes.push(builder.start().await.unwrap());
+    }
+    until_count(&shop, DONE, 120).await;
+    for node in &nodes {
+        node.close().await.unwrap();
+    }
+    let mut ids = recorder.ids();
+    ids.sort_unstable();
+    assert_eq!(ids, orders(120).iter().map(Event::id).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_waits_in_one_nodes_memory_is_not_taken_by_another() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated();
+    let a = busy(&shop, &gate).await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let recorder = Recording::new();
+    let b = node(&shop, "b").store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    eventually("b to look", async || switches.polls.load(Ordering::SeqCst) > 0).await;
+    b.close().await.unwrap();
+    assert!(recorder.events().is_empty());
+    assert_eq!(shop.row("queued").await.locked_by.as_deref(), Some("a"));
+    gate.open();
+    until_count(&shop, DONE, 2).await;
+    a.close().await.unwrap();
+}
+
+/// Rules: O-400.
+#[tokio::test]
+async fn what_the_full_hot_queue_refuses_is_free_for_another_node_at_once() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated();
+    let a = busy(&shop, &gate).await;
+    shop.insert(&[order("cold")]).await;
+    a.nudge();
+    eventually("a full cold queue", async || a.metrics().queue_cold_depth.value() == 1).await;
+    commit(&a, vec![order("refused")]).await;
+    eventually("the claim to go", async || shop.row("refused").await.locked_by.is_none()).await;
+    let recorder = Recording::new();
+    let b = node(&shop, "b").on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    until_status(&shop, "refused", DONE).await;
+    assert_eq!(recorder.ids(), ["refused"]);
+    gate.open();
+    for node in [a, b] {
+        node.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_dropped_token_stood_for_is_free_for_another_node_at_once() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let a = node(&shop, "a").store(store).start().await.unwrap();
+    eventually("a to look", async || switches.polls.load(Ordering::SeqCst) > 0).await;
+    switches.poll_fails.store(true, Ordering::SeqCst); // it only gives back, and takes nothing
+    let mut tx = shop.pool.begin().await.unwrap();
+    let appended = a.writer().append(&mut tx, order("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(shop.row("1").await.locked_by.as_deref(), Some("a"));
+    drop(appended);
+    eventually("the claim to go", async || shop.row("1").await.locked_by.is_none()).await;
+    let recorder = Recording::new();
+    let b = node(&shop, "b").on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    recorder.until(1).await;
+    for node in [a, b] {
+        node.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_given_back_does_not_keep_the_others() {
+    let shop = Shop::open().await;
+    run(
+        &shop,
+        "create trigger refuse before update on outbox_event when new.event_id = 'bad' and new.locked_by is null
+         begin select raise(abort, 'refused on purpose'); end",
+    )
+    .await;
+    let gate = Slow::gated();
+    let a = busy(&shop, &gate).await;
+    commit(&a, ["bad", "good", "better"].map(order).to_vec()).await;
+    gate.open();
+    eventually("the others to arrive", async || {
+        a.nudge();
+        shop.count(DONE).await == 4
+    })
+    .await;
+    a.close().await.unwrap();
+    assert_eq!(shop.row("bad").await.status, NEW);
+}
+
+#[tokio::test]
+async fn an_expired_claim_is_delivered_again_and_the_late_settlement_changes_nothing() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    let gate = Slow::gated().then(Failing::always());
+    let short = Duration::from_millis(20);
+    let a = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", short)
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&a, vec![order("1")]).await;
+    gate.until_began(1).await;
+    let recorder = Recording::new();
+    let b = Outbox::multi_node(shop.pool.clone())
+        .interval(Duration::from_millis(5))
+        .claim_locking_as("b", short)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    let row = until_status(&shop, "1", DONE).await;
+    gate.open();
+    eventually("the late settlement", async || a.metrics().settle_late.total() == 1).await;
+    assert_eq!(shop.row("1").await, row);
+    assert!(!logs.having(Level::WARN, "too late").is_empty(), "{}", logs.all());
+    for node in [a, b] {
+        node.close().await.unwrap();
+    }
+    assert_eq!(recorder.events().len(), 1);
+}
+
+#[tokio::test]
+async fn a_node_whose_handler_outlives_its_claim_takes_the_row_again_without_a_frenzy() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let gate = Slow::gated();
+    let a = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", Duration::from_millis(1))
+        .store(store)
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&a, vec![order("1")]).await;
+    gate.until_began(1).await;
+    tokio::time::sleep(Duration::from_millis(5)).await; // the claim runs out
+    a.nudge();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let looks = switches.polls.load(Ordering::SeqCst);
+    assert!(looks <= 4, "{looks} looks in 50 ms, with an interval of an hour");
+    assert_eq!(gate.began(), 1);
+    gate.open();
+    // Its settlement came too late; the event is delivered once more, and this time settled.
+    eventually("the second delivery", async || {
+        a.nudge();
+        shop.row("1").await.status == DONE
+    })
+    .await;
+    a.close().await.unwrap();
+}
+
+/// Rules: O-365.
+#[tokio::test]
+async fn claimed_rows_that_are_refused_are_given_back_at_once() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(4)).await;
+    let offered = std::sync::atomic::AtomicUsize::new(0);
+    let one = move |_: Event, _: u32| offered.fetch_add(1, Ordering::SeqCst) == 0;
+    let settings = Settings::default().claim_locking_as("a", NEVER);
+    settings.build(shop.store.clone(), one, metrics()).unwrap().poll().await.unwrap();
+    let mut owners = Vec::new();
+    for id in ["0000", "0001", "0002", "0003"] {
+        owners.push(shop.row(id).await.locked_by);
+    }
+    assert_eq!(owners, [Some("a".to_owned()), None, None, None]);
+}
+
+#[tokio::test]
+async fn an_unreadable_row_that_was_claimed_is_dead_and_the_rest_flows() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(3)).await;
+    run(&shop, "update outbox_event set headers = '[]' where event_id = '0000'").await;
+    let a = node(&shop, "a").on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    until_status(&shop, "0000", DEAD).await;
+    until_count(&shop, DONE, 2).await;
+    a.close().await.unwrap();
+    assert_eq!(shop.row("0000").await.locked_by, None);
+}
+
+#[tokio::test]
+async fn a_settled_event_is_nobodys() {
+    let shop = Shop::open().await;
+    let a = node(&shop, "a")
+        .on("Order", "OrderPlaced", Failing::always())
+        .on("Order", "OrderPaid", Recording::new())
+        .start()
+        .await
+        .unwrap();
+    let paid = Event::of("OrderPaid").id("paid").aggregate("Order", "1").json(&()).unwrap();
+    commit(&a, vec![order("failed"), paid]).await;
+    assert_eq!(until_status(&shop, "failed", RETRY).await.locked_by, None);
+    assert_eq!(until_status(&shop, "paid", DONE).await.locked_by, None);
+    a.close().await.unwrap();
+}

@@ -1,0 +1,169 @@
+//! Settlements that go wrong: handlers and policies that panic, databases that refuse.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use backstop_core::retry::Jitter;
+use backstop_core::{Event, Failure, Handler, Outcome};
+use backstop_sql::outbox::Queued;
+use backstop_sql::outbox::dispatcher::Settings;
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Failing, Recording, Slow};
+use tracing::Level;
+
+use crate::flaky::Flaky;
+use crate::harness::{DONE, NEW, RETRY, Shop, metrics, order};
+use crate::logs::Logs;
+use crate::spied::Spied;
+use crate::steps::{commit, dispatch, due_in, orders, placed, run, until_count, until_status};
+
+#[tokio::test]
+async fn a_handler_that_panics_has_failed_and_its_worker_goes_on() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(6)).await;
+    let panics = |event: Event| async move {
+        assert!(event.id() == "0005", "no stock for {}", event.id());
+    };
+    let dispatcher = dispatch(&shop, Settings::default().worker_count(1), panics);
+    for order in orders(6) {
+        assert!(dispatcher.enqueue(Queued::hot(order)));
+    }
+    let row = until_status(&shop, "0000", RETRY).await;
+    assert_eq!(row.last_error.as_deref(), Some("panic: the handler panicked: no stock for 0000"));
+    until_status(&shop, "0005", DONE).await;
+    dispatcher.close().await.unwrap();
+    assert_eq!(shop.count(RETRY).await, 5);
+}
+
+/// Panics before it even gives a future.
+struct Unready;
+
+impl Handler for Unready {
+    fn handle(&self, _: Event) -> impl Future<Output = Result<Outcome, Failure>> + Send {
+        panic!("not ready");
+        #[expect(unreachable_code, reason = "says which type the future would have")]
+        async {
+            Ok(Outcome::Done)
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_before_it_begins_has_failed_too() {
+    let shop = Shop::open().await;
+    shop.insert(&[order("1")]).await;
+    let dispatcher = dispatch(&shop, Settings::default().worker_count(1), Unready);
+    assert!(dispatcher.enqueue(Queued::hot(order("1"))));
+    dispatcher.close().await.unwrap();
+    assert_eq!(shop.row("1").await.last_error.as_deref(), Some("panic: the handler panicked: not ready"));
+}
+
+/// Rules: O-440.
+#[tokio::test]
+async fn a_retry_policy_that_panics_is_told_and_the_standard_delay_is_used() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    shop.insert(&orders(6)).await;
+    let policy = |_: u32, _: Jitter| -> Duration { panic!("on purpose") };
+    let settings = Settings::default().worker_count(1).retry_policy(policy);
+    let dispatcher = dispatch(&shop, settings, Failing::always());
+    for event in orders(6) {
+        assert!(dispatcher.enqueue(Queued::cold(event, 4)));
+    }
+    dispatcher.close().await.unwrap();
+    assert_eq!(shop.count(RETRY).await, 6);
+    assert_eq!(shop.row("0000").await.last_error.as_deref(), Some("test: failed on purpose"));
+    let due = due_in(&shop, "0000").await;
+    assert!((1.0..4.9).contains(&due), "{due}");
+    assert!(!logs.having(Level::ERROR, "retry policy").is_empty(), "{}", logs.all());
+}
+
+/// Rules: O-298, O-440, O-447.
+#[tokio::test]
+async fn an_event_whose_settlement_is_lost_is_delivered_again_and_its_worker_goes_on() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let recorder = Recording::new();
+    let outbox = shop
+        .outbox()
+        .store(store)
+        .worker_count(1)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    switches.settle_fails.store(true, Ordering::SeqCst);
+    commit(&outbox, vec![order("1")]).await;
+    recorder.until(1).await;
+    eventually("an error in the log", async || !logs.having(Level::ERROR, "event_id=\"1\"").is_empty()).await;
+    assert_eq!(shop.row("1").await.status, NEW);
+    assert_eq!(outbox.metrics().dispatch_success.total(), 0);
+    switches.settle_fails.store(false, Ordering::SeqCst);
+    commit(&outbox, vec![order("2")]).await;
+    until_status(&shop, "2", DONE).await;
+    outbox.nudge();
+    until_status(&shop, "1", DONE).await;
+    assert_eq!((recorder.count_of("1"), recorder.count_of("2")), (2, 1));
+    outbox.close().await.unwrap();
+}
+
+/// Lets every update pass but those of one row.
+const REFUSE_BAD: &str = "create trigger refuse before update on outbox_event when new.event_id = 'bad'
+    begin select raise(abort, 'refused on purpose'); end";
+
+#[tokio::test]
+async fn one_settlement_that_cannot_be_written_does_not_sink_those_beside_it() {
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    let gate = Slow::gated();
+    let outbox =
+        shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+    commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
+    gate.until_began(5).await;
+    gate.open(); // all five settle together
+    until_count(&shop, DONE, 4).await;
+    outbox.close().await.unwrap();
+    assert_eq!(shop.row("bad").await.status, NEW);
+    assert_eq!(outbox.metrics().dispatch_success.total(), 4);
+}
+
+#[tokio::test]
+async fn a_try_is_counted_once_also_when_a_settlement_beside_it_cannot_be_written() {
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    let gate = Slow::gated().then(Failing::always());
+    let outbox =
+        shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+    commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
+    gate.until_began(5).await;
+    gate.open();
+    until_count(&shop, RETRY, 4).await;
+    outbox.close().await.unwrap();
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(shop.row(id).await.attempts, 1, "{id}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_panics_while_it_settles_costs_a_second_delivery_and_nothing_else() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    shop.insert(&orders(2)).await;
+    let panics = std::sync::Arc::new(AtomicBool::new(true));
+    let now = panics.clone();
+    let store = Spied::of(&shop.store).before_settle(move || {
+        let panics = now.load(Ordering::SeqCst);
+        async move { assert!(!panics, "on purpose") }
+    });
+    let recorder = Recording::new();
+    let dispatcher = Settings::default().start(store.shared(), placed(recorder.clone()), metrics()).unwrap();
+    assert!(dispatcher.enqueue(Queued::cold(order("0000"), 0)));
+    eventually("an error in the log", async || !logs.having(Level::ERROR, "event_id=\"0000\"").is_empty())
+        .await;
+    panics.store(false, Ordering::SeqCst);
+    assert!(dispatcher.enqueue(Queued::cold(order("0000"), 0)));
+    assert!(dispatcher.enqueue(Queued::cold(order("0001"), 0)));
+    dispatcher.close().await.unwrap();
+    assert_eq!((recorder.count_of("0000"), shop.count(DONE).await), (2, 2));
+}

@@ -1,0 +1,80 @@
+//! Steps that many tests take: commit events, wait for a row's fate, put a dispatcher together.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backstop_core::{Event, Handler};
+use backstop_sql::Outbox;
+use backstop_sql::outbox::{Dispatcher, Registry, dispatcher};
+use backstop_testkit::eventually;
+use sqlx::Sqlite;
+
+use crate::harness::{Row, Shop, metrics, order};
+
+/// Far enough ahead that it does not come during a test.
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Appends events in one transaction and commits it.
+pub(crate) async fn commit(outbox: &Outbox<Sqlite>, events: Vec<Event>) {
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all(events).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// Orders `0`, `1`, … up to `count`, with ids that sort.
+pub(crate) fn orders(count: usize) -> Vec<Event> {
+    (0..count).map(|n| order(&format!("{n:04}"))).collect()
+}
+
+/// Waits until an event's row has a status.
+pub(crate) async fn until_status(shop: &Shop, id: &str, status: i64) -> Row {
+    eventually(&format!("status {status} of {id}"), async || shop.row(id).await.status == status).await;
+    shop.row(id).await
+}
+
+/// Waits until so many rows have a status.
+pub(crate) async fn until_count(shop: &Shop, status: i64, count: i64) {
+    eventually(&format!("{count} rows of status {status}"), async || shop.count(status).await == count).await;
+}
+
+/// In how many seconds a row is due.
+pub(crate) async fn due_in(shop: &Shop, id: &str) -> f64 {
+    sqlx::query_scalar(
+        "select (julianday(available_at) - julianday('now')) * 86400 from outbox_event where event_id = ?",
+    )
+    .bind(id)
+    .fetch_one(&shop.pool)
+    .await
+    .unwrap()
+}
+
+/// Runs a statement of the test's own.
+pub(crate) async fn run(shop: &Shop, sql: &'static str) {
+    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+}
+
+/// A registry with one handler, for orders that were placed.
+pub(crate) fn placed(handler: impl Handler) -> Registry {
+    let registry = Registry::new();
+    registry.register("Order", "OrderPlaced", handler).unwrap();
+    registry
+}
+
+/// Starts a dispatcher alone, on the shop's table.
+pub(crate) fn dispatch(shop: &Shop, settings: dispatcher::Settings, handler: impl Handler) -> Dispatcher {
+    settings.start(shop.store.clone(), placed(handler), metrics()).unwrap()
+}
+
+/// What happened, in its order.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn note(&self, entry: impl Into<String>) {
+        self.0.lock().unwrap().push(entry.into());
+    }
+
+    pub(crate) fn entries(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
