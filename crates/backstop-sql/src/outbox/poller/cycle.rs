@@ -67,28 +67,29 @@ impl Cycle {
         }
         let letting_go = self.letting_go.clone();
         let _look = letting_go.as_ref().map(|letting_go| letting_go.look());
-        let limit = self.limit(wanted);
+        let held_before = self.handler.held();
+        let limit = self.limit(wanted, held_before);
         let rows = self.read(limit).await?;
         self.show_lag(&rows);
         let found = rows.iter().map(|row| row.id.clone()).collect();
         let found_before = std::mem::replace(&mut self.found, found);
         let all_taken = self.hand_over(rows).await?;
+        // The same rows as before, and none of them taken: nothing moves, and looking again would spin.
+        let moved = self.handler.held() > held_before || self.found != found_before;
         Ok(if !all_taken {
             Next::WhenThereIsRoom
-        } else if self.found.len() >= limit as usize && self.found != found_before {
-            // A full batch was taken: the next one may be waiting.
+        } else if self.found.len() >= limit as usize && moved {
             Next::Again
         } else {
-            // All that there is, or the same as before: nothing moves.
             Next::Rest
         })
     }
 
     /// How many rows to read. Without claims those that are held are read as well, and must not hide the others.
-    fn limit(&self, wanted: u32) -> u32 {
+    fn limit(&self, wanted: u32, held: usize) -> u32 {
         match self.settings.locking {
             Some(_) => wanted,
-            None => wanted.saturating_add(u32::try_from(self.handler.held()).unwrap_or(u32::MAX)),
+            None => wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX)),
         }
     }
 
