@@ -12,6 +12,7 @@ use crate::AdminError;
 /// made, so this comes first.
 ///
 /// ```
+/// # // Rules: O-061.
 /// use backstop_admin::{Admin, metrics};
 /// use backstop_core::telemetry::Outbox;
 ///

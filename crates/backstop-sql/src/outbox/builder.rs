@@ -12,6 +12,7 @@ use backstop_core::{Handler, telemetry};
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
 use super::interceptor::Interceptor;
+use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, SingleNode, Tunable};
 use super::poller::{Locking, new_owner};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
@@ -22,67 +23,6 @@ use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
 use crate::store::{Born, Order, SqlStore, Store};
 use crate::{Error, Supported, TableName};
-
-/// The mode of [`Outbox::single_node`].
-#[derive(Debug)]
-pub enum SingleNode {}
-
-/// The mode of [`Outbox::multi_node`].
-#[derive(Debug)]
-pub enum MultiNode {}
-
-/// The mode of [`Outbox::ordered`].
-#[derive(Debug)]
-pub enum Ordered {}
-
-/// The mode of [`Outbox::writer_only`].
-#[derive(Debug)]
-pub enum WriterOnly {}
-
-/// What the modes have in common.
-mod modes {
-    use super::{MultiNode, Ordered, SingleNode, WriterOnly};
-
-    /// One of the four modes.
-    pub trait Mode {
-        const MODE: super::Kind;
-    }
-
-    /// A mode that delivers events.
-    pub trait Delivering: Mode {}
-
-    /// A mode whose delivery can be tuned.
-    pub trait Tunable: Delivering {}
-
-    impl Mode for SingleNode {
-        const MODE: super::Kind = super::Kind::SingleNode;
-    }
-    impl Mode for MultiNode {
-        const MODE: super::Kind = super::Kind::MultiNode;
-    }
-    impl Mode for Ordered {
-        const MODE: super::Kind = super::Kind::Ordered;
-    }
-    impl Mode for WriterOnly {
-        const MODE: super::Kind = super::Kind::WriterOnly;
-    }
-    impl Delivering for SingleNode {}
-    impl Delivering for MultiNode {}
-    impl Delivering for Ordered {}
-    impl Tunable for SingleNode {}
-    impl Tunable for MultiNode {}
-}
-
-use modes::{Delivering, Mode, Tunable};
-
-#[doc(hidden)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    SingleNode,
-    MultiNode,
-    Ordered,
-    WriterOnly,
-}
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
 #[must_use = "an outbox does nothing until `start` is called"]
@@ -203,11 +143,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             .store
             .clone()
             .unwrap_or_else(|| Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone())));
-        if self.migrate {
-            store.migrate().await?
-        } else {
-            store.check().await?
-        }
+        let ready = if self.migrate { store.migrate() } else { store.check() };
+        ready.await?;
         let alone = match M::MODE {
             Kind::SingleNode | Kind::Ordered if self.guard => Some(DB::alone(&self.pool, &table).await?),
             _ => None,
@@ -218,14 +155,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             None => telemetry::Outbox::new(self.metrics_prefix.clone()),
         });
         let purge = self.build_purge(&store, connections, &metrics)?;
-        let (dispatcher, poller) = match M::MODE {
-            Kind::WriterOnly => (None, None),
-            _ => {
-                let dispatcher =
-                    self.dispatcher.clone().start(store.clone(), self.registry.clone(), metrics.clone())?;
-                let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
-                (Some(dispatcher), Some(poller))
-            }
+        let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
+            (None, None)
+        } else {
+            let settings = self.dispatcher.clone();
+            let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
+            let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
+            (Some(dispatcher), Some(poller))
         };
         let writer = self.writer(&store, dispatcher.as_ref(), &metrics);
         let reporter = Reporter::new(self.name, store.clone(), metrics.clone());

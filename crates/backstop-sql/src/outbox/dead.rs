@@ -134,8 +134,9 @@ impl Replay {
         self
     }
 
-    /// Replays the events that are dead now: one that dies again on the way is not replayed twice. Tells how
-    /// many; after an error [`ReplayStopped`] tells how many it had been by then.
+    /// Replays as many as are dead now, the oldest first: neither one that dies again on the way nor one that
+    /// dies meanwhile keeps it going. Tells how many; after an error [`ReplayStopped`] tells how many it had been
+    /// by then.
     pub async fn run(self) -> Result<u64, ReplayStopped> {
         let mut replayed = 0;
         self.run_counting(&mut replayed).await.map_err(|source| ReplayStopped { replayed, source })?;
@@ -143,29 +144,47 @@ impl Replay {
     }
 
     async fn run_counting(&self, replayed: &mut u64) -> Result<(), Error> {
-        let batch_size = self.batch_size.max(1);
+        let mut left = logged(self.dead.store.count_dead(&self.filter).await)?;
         let mut after: Option<After> = None;
-        loop {
+        while left > 0 {
+            let batch_size = self.batch().min(u32::try_from(left).unwrap_or(u32::MAX));
             let batch = logged(self.dead.store.query_dead(&self.filter, after.as_ref(), batch_size).await)?;
             let ids: Vec<_> = batch.iter().map(|event| event.id.clone()).collect();
             // The order of creation is walked once, so an event that dies again lies behind.
             after = batch.last().map(|last| After { created_at: last.created_at, id: last.id.clone() });
-            if self.dry_run {
-                *replayed += ids.len() as u64;
-            } else {
-                let changed = logged(self.dead.store.replay_dead(At::Database, &ids).await)?;
-                self.dead.tell(changed);
-                *replayed += changed;
-            }
+            *replayed += self.replay(&ids).await?;
             if let Some(progress) = &self.progress {
                 progress(*replayed);
             }
+            left -= u64::from(batch_size);
             if ids.len() < batch_size as usize {
-                return Ok(());
+                break; // somebody else was faster
             }
-            if let (Some(per_second), false) = (self.per_second, self.dry_run) {
-                tokio::time::sleep(Duration::from_secs(1) * batch_size / per_second.max(1)).await;
+            if left > 0 {
+                self.rest(batch_size).await;
             }
+        }
+        Ok(())
+    }
+
+    /// How many at once: never more than may be replayed in a second.
+    fn batch(&self) -> u32 {
+        self.batch_size.min(self.per_second.unwrap_or(u32::MAX)).max(1)
+    }
+
+    async fn replay(&self, ids: &[String]) -> Result<u64, Error> {
+        if self.dry_run {
+            return Ok(ids.len() as u64);
+        }
+        let changed = logged(self.dead.store.replay_dead(At::Database, ids).await)?;
+        self.dead.tell(changed);
+        Ok(changed)
+    }
+
+    /// Waits as long as so many may take.
+    async fn rest(&self, events: u32) {
+        if let (Some(per_second), false) = (self.per_second, self.dry_run) {
+            tokio::time::sleep(Duration::from_secs(1) * events / per_second.max(1)).await;
         }
     }
 }

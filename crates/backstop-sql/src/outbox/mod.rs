@@ -1,4 +1,89 @@
 //! The transactional outbox: append in a transaction, deliver after its commit.
+//!
+//! Its nouns, together: types that name events, an [`Event`](backstop_core::Event), the [`Writer`] and its
+//! [`Hook`]s, a [`BoundHandler`] with its [`Outcome`](backstop_core::Outcome) or
+//! [`Failure`](backstop_core::Failure), and the [`Status`](crate::store::Status) of a row.
+//!
+//! ```
+//! # // Rules: O-020, O-021, O-022, O-023, O-024, O-025, O-026, O-027, O-032, O-041.
+//! use backstop_core::event::{AggregateType, EventType};
+//! use backstop_core::{Event, Failure, Handler, Outcome, failure};
+//! use backstop_sql::connection::Connection;
+//! use backstop_sql::outbox::{BoundHandler, Hook, HookError, Writer};
+//! use backstop_sql::store::Status;
+//!
+//! enum Shop {
+//!     Order,
+//! }
+//! enum Orders {
+//!     Placed,
+//! }
+//!
+//! impl AggregateType for Shop {
+//!     fn name(&self) -> &str {
+//!         "Order"
+//!     }
+//! }
+//! impl EventType for Orders {
+//!     fn name(&self) -> &str {
+//!         "OrderPlaced"
+//!     }
+//! }
+//!
+//! /// A handler is anything that takes an event and says what became of it.
+//! struct Warehouse;
+//! impl Handler for Warehouse {
+//!     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+//!         let items: Vec<String> = event.payload()?;
+//!         match items.len() {
+//!             0 => Ok(Outcome::dead_because("an empty order")),
+//!             _ => Err(Failure::transient("timeout", "the warehouse does not answer")),
+//!         }
+//!     }
+//! }
+//!
+//! /// A hook sees events on their way into the table.
+//! struct Counted;
+//! impl Hook for Counted {
+//!     fn after_write(&self, events: &[Event]) -> Result<(), HookError> {
+//!         println!("{} written", events.len());
+//!         Ok(())
+//!     }
+//! }
+//!
+//! async fn place(writer: &Writer, tx: &mut dyn Connection) -> Result<Vec<String>, backstop_sql::Error> {
+//!     let event = Event::of(Orders::Placed).aggregate(Shop::Order, "42").json(&["tea"])?;
+//!     Ok(writer.clone().hook(Counted).append(tx, event).await?.ids())
+//! }
+//! # let _ = place;
+//!
+//! // An answer is one of three, and a failure has a class to name and a kind to act on.
+//! fn shown(answer: Result<Outcome, Failure>) -> String {
+//!     match answer {
+//!         Ok(Outcome::Done) => "done".to_owned(),
+//!         Ok(Outcome::RetryAfter(delay)) => format!("again in {delay:?}"),
+//!         Ok(Outcome::Dead(reason)) => format!("dead: {}", reason.unwrap_or_default()),
+//!         Err(failed) if failed.kind() == failure::Kind::Permanent => format!("dead: {}", failed.class()),
+//!         Err(failed) => format!("tried again: {}", failed.class()),
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! let warehouse = BoundHandler::new(Shop::Order, Orders::Placed, Warehouse);
+//! assert_eq!((warehouse.aggregate_type(), warehouse.event_type()), ("Order", "OrderPlaced"));
+//! assert_eq!(shown(warehouse.handle(Event::of_json(Orders::Placed, "[]").unwrap()).await), "dead: an empty order");
+//! let order = Event::of_json(Orders::Placed, r#"["tea"]"#).unwrap();
+//! assert_eq!(shown(warehouse.handle(order).await), "tried again: timeout");
+//! let unreadable = Event::of_json(Orders::Placed, "7").unwrap();
+//! assert_eq!(shown(warehouse.handle(unreadable).await), "dead: payload");
+//! # });
+//!
+//! // A row is in one of four states, which its column holds as a number.
+//! let stored = |status: Status| match status {
+//!     Status::New | Status::Done | Status::Retry | Status::Dead => status as u8,
+//! };
+//! assert_eq!([Status::New, Status::Done, Status::Retry, Status::Dead].map(stored), [0, 1, 2, 3]);
+//! ```
 
 pub mod builder;
 pub mod dead;
@@ -7,6 +92,7 @@ pub mod hook;
 mod in_flight;
 pub mod interceptor;
 mod lifecycle;
+mod mode;
 pub mod poller;
 pub mod purge;
 mod queues;
@@ -28,12 +114,13 @@ use crate::store::Store;
 use crate::stores::Alone;
 use crate::{BoxFuture, Error, Supported};
 
-pub use builder::{Builder, MultiNode, Ordered, SingleNode, WriterOnly};
+pub use builder::Builder;
 pub use dead::{DeadEvents, Replay, ReplayStopped};
 pub use dispatcher::{Dispatcher, Queued};
 pub use hook::{Hook, HookError};
 pub use in_flight::{Hold, InFlight, Tracker};
 pub use interceptor::Interceptor;
+pub use mode::{MultiNode, Ordered, SingleNode, WriterOnly};
 pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
 pub use queues::Source;
@@ -89,6 +176,15 @@ struct Inner {
 impl<DB: Supported> Outbox<DB> {
     /// An outbox for a process that has its table to itself: rows are delivered right after their commit,
     /// and a poller catches what that misses. No row is ever locked.
+    ///
+    /// Like the other three it begins with the pool, so none is made without a database:
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-528, O-551.
+    /// use backstop_sql::Outbox;
+    ///
+    /// let builder = Outbox::<sqlx::Sqlite>::single_node();
+    /// ```
     pub fn single_node(pool: sqlx::Pool<DB>) -> Builder<DB, SingleNode> {
         Builder::new(pool)
     }
@@ -149,7 +245,18 @@ impl<DB: Supported> Outbox<DB> {
         }
     }
 
-    /// The writer, for transactions that somebody else owns.
+    /// The writer, for transactions that somebody else owns. It appends on a connection that it is given, and
+    /// never without one:
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-529.
+    /// use backstop_core::Event;
+    /// use backstop_sql::{Outbox, Supported};
+    ///
+    /// async fn place<DB: Supported>(outbox: Outbox<DB>, event: Event) {
+    ///     outbox.writer().append(event).await.unwrap();
+    /// }
+    /// ```
     pub fn writer(&self) -> &Writer {
         &self.inner.writer
     }

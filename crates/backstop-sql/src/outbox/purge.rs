@@ -1,10 +1,12 @@
 //! The purge: deletes rows that are older than they need to be, a batch at a time.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::{Shutdown, telemetry};
+use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
 use super::lifecycle::Lifecycle;
@@ -55,7 +57,30 @@ impl Settings {
         faults.longer_than_zero("purge.interval", self.interval);
     }
 
-    /// Checks the settings and makes a purge that is not running yet.
+    /// Checks the settings and makes a purge that is not running yet. It cannot be made without connections
+    /// and a purger:
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-465.
+    /// use std::sync::Arc;
+    /// use backstop_core::telemetry;
+    /// use backstop_sql::outbox::{StorePurger, purge};
+    ///
+    /// fn build(purger: StorePurger, metrics: Arc<telemetry::Outbox>) {
+    ///     let purge = purge::Settings::default().build(purger, metrics);
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0061
+    /// # // Rules: O-466.
+    /// use std::sync::Arc;
+    /// use backstop_core::telemetry;
+    /// use backstop_sql::{connection::Connections, outbox::purge};
+    ///
+    /// fn build(connections: Arc<dyn Connections>, metrics: Arc<telemetry::Outbox>) {
+    ///     let purge = purge::Settings::default().build(connections, metrics);
+    /// }
+    /// ```
     pub fn build(
         self,
         connections: Arc<dyn Connections>,
@@ -170,8 +195,11 @@ impl fmt::Debug for Purge {
 async fn purge_until(shutdown: Shutdown, cycle: Arc<Mutex<Cycle>>) {
     while !shutdown.has_begun() {
         let cycle = cycle.lock().await;
-        if let Err(error) = cycle.run(&shutdown).await {
-            tracing::error!(%error, "cannot purge; trying again at the next interval");
+        // A purger of somebody's own may panic: that must not end purging unseen.
+        match AssertUnwindSafe(cycle.run(&shutdown)).catch_unwind().await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::error!(%error, "cannot purge; trying again at the next interval"),
+            Err(_) => tracing::error!("the purger panicked; trying again at the next interval"),
         }
         let interval = cycle.settings.interval;
         drop(cycle);

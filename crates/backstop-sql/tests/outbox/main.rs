@@ -1,21 +1,35 @@
 //! The outbox as its users see it: what is appended arrives, whatever goes wrong on the way.
 
+mod dying;
 mod flaky;
 mod harness;
 mod logs;
+mod nowhere;
 mod spied;
 mod steps;
+mod tracked;
+mod watched;
 
 mod backpressure;
 mod claims;
+mod close;
 mod closing;
 mod conservation;
+mod dead;
 mod dispatcher;
 mod in_flight;
 mod interceptors;
+mod metrics;
+mod modes;
+mod ordered;
+mod poll_race;
 mod poller;
 mod polling_faults;
+mod purge;
+mod reference;
 mod registry;
+mod replaceable;
 mod settlement;
 mod settlement_faults;
+mod start;
 mod writer;

@@ -1,0 +1,199 @@
+//! The four modes, each a type, so that a builder offers the settings that mean something in its mode.
+
+/// The mode of [`Outbox::single_node`](super::Outbox::single_node): every setting of delivery, and no claims.
+///
+/// ```
+/// # use backstop_core::{Event, retry::Exponential};
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// Outbox::single_node(pool)
+///     .on("Order", "OrderPlaced", |_: Event| async {})
+///     .worker_count(8)
+///     .hot_queue_capacity(2_000)
+///     .cold_queue_capacity(2_000)
+///     .max_attempts(5)
+///     .retry_policy(Exponential::default());
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum SingleNode {}
+
+/// The mode of [`Outbox::multi_node`](super::Outbox::multi_node): what [`SingleNode`] offers, and claims.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// Outbox::multi_node(pool).claim_locking(Duration::from_secs(300)).worker_count(8);
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum MultiNode {}
+
+/// The mode of [`Outbox::ordered`](super::Outbox::ordered): one worker and one try, so neither can be set.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use backstop_core::Event;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-545.
+/// Outbox::ordered(pool)
+///     .on("Order", "OrderPlaced", |_: Event| async {})
+///     .interval(Duration::from_secs(1))
+///     .batch_size(200)
+///     .skip_recent(Duration::from_secs(1))
+///     .drain_timeout(Duration::from_secs(30));
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-520, O-545.
+/// Outbox::ordered(pool).worker_count(2);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-521, O-545.
+/// Outbox::ordered(pool).max_attempts(2);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_core::retry::Exponential;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-545.
+/// Outbox::ordered(pool).retry_policy(Exponential::default());
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-545.
+/// Outbox::ordered(pool).hot_queue_capacity(10);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use std::time::Duration;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-519, O-545.
+/// Outbox::ordered(pool).claim_locking(Duration::from_secs(300));
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum Ordered {}
+
+/// The mode of [`Outbox::writer_only`](super::Outbox::writer_only): nothing is delivered, so no setting of
+/// delivery is offered.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use backstop_sql::{Outbox, Supported, outbox::purge};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-547, O-548, O-549, O-550, O-552.
+/// Outbox::writer_only(pool).table("orders_outbox").purge(
+///     purge::Settings::default()
+///         .retention(Duration::from_secs(24 * 3_600))
+///         .batch_size(1_000)
+///         .interval(Duration::from_secs(1_800)),
+/// );
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_core::Event;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-531, O-552.
+/// Outbox::writer_only(pool).on("Order", "OrderPlaced", |_: Event| async {});
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-526, O-552.
+/// Outbox::writer_only(pool).worker_count(2);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-526, O-552.
+/// Outbox::writer_only(pool).max_attempts(2);
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use std::time::Duration;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// # // Rules: O-524, O-552.
+/// Outbox::writer_only(pool).interval(Duration::from_secs(1));
+/// # }
+/// ```
+#[derive(Debug)]
+pub enum WriterOnly {}
+
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    SingleNode,
+    MultiNode,
+    Ordered,
+    WriterOnly,
+}
+
+/// One of the four modes, and there is no fifth:
+///
+/// ```compile_fail,E0599
+/// # // Rules: O-527.
+/// use backstop_sql::outbox::Builder;
+///
+/// enum MyMode {}
+/// async fn start(builder: Builder<sqlx::Sqlite, MyMode>) {
+///     builder.start().await.unwrap();
+/// }
+/// ```
+pub trait Mode {
+    #[doc(hidden)]
+    const MODE: Kind;
+}
+
+/// A mode that delivers events.
+pub trait Delivering: Mode {}
+
+/// A mode whose delivery can be tuned.
+pub trait Tunable: Delivering {}
+
+impl Mode for SingleNode {
+    const MODE: Kind = Kind::SingleNode;
+}
+
+impl Mode for MultiNode {
+    const MODE: Kind = Kind::MultiNode;
+}
+
+impl Mode for Ordered {
+    const MODE: Kind = Kind::Ordered;
+}
+
+impl Mode for WriterOnly {
+    const MODE: Kind = Kind::WriterOnly;
+}
+
+impl Delivering for SingleNode {}
+impl Delivering for MultiNode {}
+impl Delivering for Ordered {}
+
+impl Tunable for SingleNode {}
+impl Tunable for MultiNode {}

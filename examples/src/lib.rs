@@ -1,0 +1,10 @@
+//! The guides, so that the code in them is compiled with the tests. The examples are in `examples/`.
+
+#[doc = include_str!("../../docs/guides/outbox.md")]
+pub mod outbox {}
+
+#[doc = include_str!("../../docs/guides/several-nodes.md")]
+pub mod several_nodes {}
+
+#[doc = include_str!("../../docs/guides/writer-only.md")]
+pub mod writer_only {}
