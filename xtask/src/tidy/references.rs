@@ -1,7 +1,7 @@
 //! Reference pages that follow from the code: each is rendered, and must equal the file on disk.
 
 use anyhow::Result;
-use backstop_core::telemetry::{Kind, catalogue};
+use backstop_core::telemetry::{Kind, Metric, catalogue};
 
 use crate::fault::Fault;
 use crate::say::say;
@@ -15,22 +15,23 @@ const REFERENCES: &[Reference] = &[("docs/reference/metrics.md", metrics)];
 
 /// The metrics reference, from the catalogue that registers them.
 fn metrics() -> String {
-    let mut page = "# Metrics\n\n\
+    let head = "# Metrics\n\n\
         Every metric that Backstop exports, as the code registers them. Names are dotted; Prometheus shows \
         underscores in their place, so `outbox.dispatch.success` is `outbox_dispatch_success`. The first part \
-        is a prefix, which can be set for each component so that several in one process stay apart.\n"
-        .to_owned();
-    for (prefix, metrics) in catalogue() {
-        page += &format!("\n## `{prefix}`\n\n| metric | kind | meaning |\n|---|---|---|\n");
-        for metric in metrics {
-            let kind = match metric.kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-            };
-            page += &format!("| `{prefix}.{}` | {kind} | {} |\n", metric.name, metric.help);
-        }
-    }
-    page
+        is a prefix, which can be set for each component so that several in one process stay apart.\n";
+    let component = |(prefix, metrics): &(&str, &[Metric])| {
+        let rows: String = metrics.iter().map(|metric| row(prefix, metric)).collect();
+        format!("\n## `{prefix}`\n\n| metric | kind | meaning |\n|---|---|---|\n{rows}")
+    };
+    head.to_owned() + &catalogue().iter().map(component).collect::<String>()
+}
+
+fn row(prefix: &str, metric: &Metric) -> String {
+    let kind = match metric.kind {
+        Kind::Counter => "counter",
+        Kind::Gauge => "gauge",
+    };
+    format!("| `{prefix}.{}` | {kind} | {} |\n", metric.name, metric.help)
 }
 
 /// Compares every page with what the code says; with `fix` a page that differs is rewritten.

@@ -112,7 +112,9 @@ impl Hook for HotPath {
     }
 
     fn after_rollback(&self, events: &[Event]) -> Result<(), HookError> {
-        events.iter().for_each(|event| self.give_up(event));
+        for event in events {
+            self.give_up(event);
+        }
         Ok(())
     }
 

@@ -161,9 +161,11 @@ impl Desk {
     }
 
     fn written(&self, batch: &[Settled], changed: u64) {
-        for settled in batch {
-            self.tell(settled);
-        }
+        // Only what took effect is told. More than one comes together only if all are done, which count alike.
+        batch
+            .iter()
+            .take(usize::try_from(changed).unwrap_or(usize::MAX))
+            .for_each(|settled| self.tell(settled));
         let late = (batch.len() as u64).saturating_sub(changed);
         if late > 0 {
             self.metrics.settle_late.add(late);

@@ -14,9 +14,8 @@ use tokio::sync::watch;
 use tracing::Level;
 
 use crate::flaky::Flaky;
-use crate::harness::{DEAD, DONE, NEW, RETRY, Shop, order};
+use crate::harness::{DEAD, DONE, NEW, Shop, order};
 use crate::logs::Logs;
-use crate::tracked::Tracked;
 use crate::watched::Watched;
 
 /// An event of a kind, created so many seconds after the first.
@@ -92,12 +91,8 @@ async fn the_dead_are_found_and_counted_with_nothing_but_a_store() {
 #[tokio::test]
 async fn an_event_dies_after_its_last_try_or_at_once_without_a_handler() {
     let shop = Shop::open().await;
-    let (watched, tracker) = (Watched::around(shop.store.clone()), Tracked::default());
-    watched.hold_up();
     let outbox = shop
         .outbox()
-        .store(watched.clone())
-        .tracker(tracker.clone())
         .max_attempts(2)
         .retry_policy(|_: u32, _: backstop_core::retry::Jitter| Duration::ZERO)
         .on("Order", "OrderPlaced", Failing::always())
@@ -108,10 +103,11 @@ async fn an_event_dies_after_its_last_try_or_at_once_without_a_handler() {
     tx.append(order("fails")).await.unwrap();
     tx.append(Event::of("Unknown").id("unroutable").json(&()).unwrap()).await.unwrap();
     tx.commit().await.unwrap();
-    let tried = async || shop.row("fails").await.status == RETRY && tracker.is_idle();
-    eventually("the first try to fail", tried).await;
-    watched.let_go(1);
-    eventually("both to die", async || shop.count(DEAD).await == 2).await;
+    eventually("both to die", async || {
+        outbox.nudge();
+        shop.count(DEAD).await == 2
+    })
+    .await;
     outbox.close().await.unwrap();
     assert_eq!((shop.row("fails").await.attempts, shop.row("unroutable").await.attempts), (1, 0));
     assert!(shop.row("unroutable").await.last_error.unwrap().contains("no handler is registered"));

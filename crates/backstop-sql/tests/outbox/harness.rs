@@ -9,7 +9,7 @@ use backstop_sql::TableName;
 use backstop_sql::outbox::{Builder, SingleNode};
 use backstop_sql::store::{SqlStore, Store};
 use backstop_testkit::servers::{SqliteDatabase, sqlite};
-use sqlx::{Sqlite, SqlitePool};
+use sqlx::{Row as _, Sqlite, SqlitePool};
 
 /// Longer than any test runs: whoever waits this long was not woken.
 pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
@@ -50,23 +50,22 @@ impl Shop {
 
     /// The row of an event, if there is one.
     pub(crate) async fn find(&self, id: &str) -> Option<Row> {
-        let row: Option<(i64, i64, Option<String>, Option<String>, Option<String>, String, String)> =
-            sqlx::query_as(
-                "select status, attempts, last_error, done_at, locked_by, available_at, created_at
-                 from outbox_event where event_id = ?",
-            )
-            .bind(id)
-            .fetch_optional(&self.pool)
-            .await
-            .unwrap();
-        row.map(|(status, attempts, last_error, done_at, locked_by, available_at, created_at)| Row {
-            status,
-            attempts,
-            last_error,
-            done_at,
-            locked_by,
-            available_at,
-            created_at,
+        let row = sqlx::query(
+            "select status, attempts, last_error, done_at, locked_by, available_at, created_at
+             from outbox_event where event_id = ?",
+        )
+        .bind(id)
+        .fetch_optional(&self.pool)
+        .await
+        .unwrap()?;
+        Some(Row {
+            status: row.get(0),
+            attempts: row.get(1),
+            last_error: row.get(2),
+            done_at: row.get(3),
+            locked_by: row.get(4),
+            available_at: row.get(5),
+            created_at: row.get(6),
         })
     }
 

@@ -13,8 +13,7 @@ use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording, Slow};
 use sqlx::Sqlite;
 
-use crate::harness::{DEAD, DONE, NEVER, NEW, RETRY, Shop, order};
-use crate::tracked::Tracked;
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
 use crate::watched::{Asked, Watched};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -231,20 +230,11 @@ async fn four_events_are_handled_at_once_unless_worker_count_says_otherwise() {
     });
 }
 
-/// Lets a failing event be tried until it is dead, one look at a time; the first was held up.
-async fn until_dead(shop: &Shop, outbox: &Outbox<Sqlite>, (store, tracker): (&Watched, &Tracked), id: &str) {
-    let mut tries = 0;
+/// Lets a failing event be tried until it is dead.
+async fn until_dead(shop: &Shop, outbox: &Outbox<Sqlite>, id: &str) {
     eventually("the event to die", async || {
-        let row = shop.row(id).await;
-        if row.status == RETRY && row.attempts > tries && tracker.is_idle() {
-            if tries == 0 {
-                store.let_go(1_000);
-            } else {
-                outbox.nudge();
-            }
-            tries = row.attempts;
-        }
-        row.status == DEAD
+        outbox.nudge();
+        shop.row(id).await.status == DEAD
     })
     .await;
 }
@@ -253,30 +243,20 @@ async fn until_dead(shop: &Shop, outbox: &Outbox<Sqlite>, (store, tracker): (&Wa
 #[tokio::test]
 async fn an_event_is_tried_ten_times_unless_max_attempts_says_otherwise() {
     in_each_tunable_mode!(|shop, mode, builder| {
-        let (handler, tracker) = (Failing::always(), Tracked::default());
-        let store = Watched::around(shop.store.clone());
-        store.hold_up();
-        let builder =
-            builder.store(store.clone()).tracker(tracker.clone()).retry_policy(at_once).interval(NEVER);
+        let handler = Failing::always();
+        let builder = builder.retry_policy(at_once).interval(NEVER);
         let outbox = builder.on("Order", "OrderPlaced", handler.clone()).start().await.unwrap();
         append(&outbox, "1").await;
-        until_dead(&shop, &outbox, (&store, &tracker), "1").await;
+        until_dead(&shop, &outbox, "1").await;
         assert_eq!(handler.tries_of("1"), 10, "{mode}");
         outbox.close().await.unwrap();
     });
     in_each_tunable_mode!(|shop, mode, builder| {
-        let (handler, tracker) = (Failing::always(), Tracked::default());
-        let store = Watched::around(shop.store.clone());
-        store.hold_up();
-        let builder = builder
-            .store(store.clone())
-            .tracker(tracker.clone())
-            .retry_policy(at_once)
-            .max_attempts(3)
-            .interval(NEVER);
+        let handler = Failing::always();
+        let builder = builder.retry_policy(at_once).max_attempts(3).interval(NEVER);
         let outbox = builder.on("Order", "OrderPlaced", handler.clone()).start().await.unwrap();
         append(&outbox, "1").await;
-        until_dead(&shop, &outbox, (&store, &tracker), "1").await;
+        until_dead(&shop, &outbox, "1").await;
         assert_eq!(handler.tries_of("1"), 3, "{mode}");
         outbox.close().await.unwrap();
     });

@@ -226,6 +226,7 @@ async fn a_death_is_an_error_in_the_log_and_a_retry_is_worth_knowing_but_neither
     let logs = Logs::catch();
     let shop = Shop::open().await;
     let secret = || Event::of("OrderPlaced").id("1").aggregate("Order", "42").json(&"secret").unwrap();
+    shop.insert(&[secret()]).await;
     for (max_attempts, level) in [(5, Level::INFO), (3, Level::ERROR)] {
         let dispatcher = dispatch(&shop, Settings::default().max_attempts(max_attempts), Failing::always());
         assert!(dispatcher.enqueue(Queued::cold(secret(), 2)));

@@ -11,7 +11,7 @@ use backstop_sql::{BoxFuture, Error, Outbox};
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::{eventually, servers};
 
-use crate::harness::{DEAD, DONE, NEW, Shop, order};
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
 use crate::tracked::Tracked;
 use crate::watched::Watched;
 
@@ -94,9 +94,17 @@ async fn multi_node_needs_claim_locking() {
     let error = Outbox::multi_node(database.pool().await).start().await.unwrap_err();
     assert_eq!(faulty(&error), ["claim_locking"]);
     assert!(error.to_string().contains("is required by multi_node"), "{error}");
-    let named =
-        Outbox::multi_node(database.pool().await).claim_locking_as("x".repeat(129), MINUTE).start().await;
-    assert_eq!(faulty(&named.unwrap_err()), ["claim_locking_as"]);
+}
+
+/// Rules: O-132.
+#[tokio::test]
+async fn an_owners_name_has_at_most_128_characters() {
+    let database = servers::sqlite();
+    let named = async |name: String| {
+        Outbox::multi_node(database.pool().await).claim_locking_as(name, MINUTE).interval(NEVER).start().await
+    };
+    assert_eq!(faulty(&named("é".repeat(129)).await.unwrap_err()), ["claim_locking_as"]);
+    named("é".repeat(128)).await.unwrap().close().await.unwrap();
 }
 
 #[tokio::test]

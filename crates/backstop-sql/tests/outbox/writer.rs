@@ -57,6 +57,11 @@ impl Hook for Diary {
     }
 }
 
+/// Does nothing, as every step of a hook does unless it is written.
+struct Silent;
+
+impl Hook for Silent {}
+
 /// Replaces what is written by what the function gives.
 struct Replacing(fn(Vec<Event>) -> Result<Vec<Event>, HookError>);
 
@@ -240,8 +245,6 @@ async fn the_short_form_takes_a_type_and_the_payloads_text() {
 async fn hooks_run_once_per_batch_in_their_order_with_what_was_inserted() {
     let shop = Shop::open().await;
     let diary = Diary::default();
-    struct Silent;
-    impl Hook for Silent {}
     let outbox = shop.outbox().hook(Silent).hook(diary.clone()).start().await.unwrap();
     let mut tx = outbox.begin().await.unwrap();
     assert_eq!(tx.append_all(vec![order("b"), order("a")]).await.unwrap(), ["b", "a"]);
