@@ -1,5 +1,6 @@
 //! `cargo xtask`: the chores of this workspace.
 
+mod bench;
 mod conformance;
 mod fault;
 mod features;
@@ -43,6 +44,8 @@ enum Command {
     Tidy(tidy::Options),
     /// Build every feature of the facade alone
     Features,
+    /// Measure Backstop against raw loops, as ratios in one run; see bench/README.md
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -62,6 +65,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Test(options) => suite::run(&workspace, &options),
         Command::Conformance { area } => conformance::run(&workspace, area.as_deref()),
         Command::Tidy(options) => tidy::run(&workspace, &options),
+        Command::Bench(options) => bench::run(&workspace, &options),
         Command::Features => features::run(&workspace).map(|()| ExitCode::SUCCESS),
     }
 }

@@ -50,7 +50,9 @@ pub enum Error {
     TableName(String),
 
     /// There is no such table.
-    #[error("there is no table {table}; let `migrate` create it, or run the .sql file of your database")]
+    #[error(
+        "there is no table {table}; let `migrate` create it, or run the .sql file of your database from docs/sql"
+    )]
     NoTable {
         /// The table.
         table: String,

@@ -217,6 +217,12 @@ pub trait Store: Send + Sync + 'static {
     /// Gives claimed rows back, for any node to take at once.
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>>;
 
+    /// Makes claims as new as if they had just been taken, and tells how many are still valid. A store whose
+    /// claims never run out has nothing to do.
+    fn renew<'a>(&'a self, _at: At, _rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async { Ok(0) })
+    }
+
     /// Writes what became of rows and tells how many were changed. Fewer than given means that some had
     /// been settled already or belong to somebody else by now.
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>>;

@@ -198,4 +198,22 @@ backstop_testkit::suite! {
         tx.commit().await.unwrap();
         assert_eq!(outbox.store().census(10).await.unwrap().waiting.events, 1);
     }
+
+    async fn a_batch_larger_than_a_statement_is_appended_whole_or_not_at_all(place) {
+        let outbox = Outbox::writer_only(place.pool.clone()).start().await.unwrap();
+        let large = "x".repeat(1_000_000);
+        let mut tx = outbox.begin().await.unwrap();
+        let events = (0..20).map(|_| Event::of("OrderPlaced").json(&large).unwrap()).collect();
+        assert_eq!(tx.append_all(events).await.unwrap().len(), 20);
+        tx.append(Event::of("OrderPlaced").id("taken").json(&()).unwrap()).await.unwrap();
+        tx.commit().await.unwrap();
+
+        let mut tx = outbox.begin().await.unwrap();
+        let mut events: Vec<_> = (0..600).map(order).collect();
+        events.push(Event::of("OrderPlaced").id("taken").json(&()).unwrap());
+        assert!(tx.append_all(events).await.is_err());
+        tx.append(order(1)).await.unwrap(); // the transaction is usable, and holds nothing of the batch
+        tx.commit().await.unwrap();
+        assert_eq!(outbox.store().census(1_000).await.unwrap().waiting.events, 22);
+    }
 }

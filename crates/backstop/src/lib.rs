@@ -38,7 +38,8 @@
 //! |---|---|---|
 //! | `sqlite` | the outbox on SQLite, bundled | yes |
 //! | `postgres` | the outbox on PostgreSQL | no |
-//! | `mysql` | the outbox on MySQL and MariaDB | no |
+//! | `mysql` | the outbox on MariaDB, by MySQL's protocol; tested on MariaDB 10.11 only | no |
+//! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
 //! What is not asked for is not compiled.

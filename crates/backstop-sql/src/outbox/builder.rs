@@ -9,6 +9,7 @@ use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::retry::Policy;
 use backstop_core::{Handler, telemetry};
 
+use super::claims::{Renewal, Terms};
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
 use super::interceptor::Interceptor;
@@ -158,15 +159,31 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
             (None, None)
         } else {
-            let settings = self.dispatcher.clone();
+            let mut settings = self.dispatcher.clone();
+            settings.terms = self.terms();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
             let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
         let writer = self.writer(&store, dispatcher.as_ref(), &metrics);
+        let renewal = match (&dispatcher, self.terms()) {
+            (Some(dispatcher), Some(terms)) => {
+                Some(Renewal::start(store.clone(), dispatcher.feed().claims().clone(), terms)?)
+            }
+            _ => None,
+        };
         let reporter = Reporter::new(self.name, store.clone(), metrics.clone());
-        let inner =
-            Inner { store, writer, dispatcher, poller, purge, reporter, metrics, alone: alone.into() };
+        let inner = Inner {
+            store,
+            writer,
+            dispatcher,
+            renewal,
+            poller,
+            purge,
+            reporter,
+            metrics,
+            alone: alone.into(),
+        };
         inner.start_loops().await?;
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }
@@ -184,6 +201,12 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             None => Box::new(StorePurger::of_ended(store.clone())),
         };
         settings.build(connections, purger, metrics.clone()).map(Some)
+    }
+
+    /// How long claims are good for, where the mode has them.
+    fn terms(&self) -> Option<Terms> {
+        let Locking { timeout, .. } = self.poller.locking.as_ref()?;
+        Some(Terms { hot_grace: self.hot_grace.min(*timeout), timeout: *timeout })
     }
 
     /// The writer, with the hot path where the mode has one.

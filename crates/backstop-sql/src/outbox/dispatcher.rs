@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::claims::{HeldClaims, Terms};
 use super::in_flight::{Hold, InFlight, LettingGo, Tracker};
 use super::interceptor::{Interceptor, Interceptors};
 use super::queues::{Queues, Source};
@@ -39,6 +40,8 @@ pub struct Settings {
     pub(super) interceptors: Interceptors,
     /// Whether a deferral breaks a promise of order, and is worth a warning.
     pub(super) strict_order: bool,
+    /// How long claims are good for, where rows are claimed.
+    pub(super) terms: Option<Terms>,
 }
 
 impl Default for Settings {
@@ -52,6 +55,7 @@ impl Default for Settings {
             tracker: Arc::new(InFlight::new()),
             interceptors: Interceptors::default(),
             strict_order: false,
+            terms: None,
         }
     }
 }
@@ -213,6 +217,7 @@ impl Queued {
 /// ```
 pub struct Dispatcher {
     feed: Feed,
+    store: Arc<dyn Store>,
     running: Mutex<Option<Running>>,
     drain_timeout: Duration,
 }
@@ -228,6 +233,7 @@ pub(super) struct Feed {
     queues: Arc<Queues<(Queued, Hold)>>,
     tracker: Arc<dyn Tracker>,
     letting_go: Arc<LettingGo>,
+    claims: Arc<HeldClaims>,
     unheld: Arc<Unheld>,
     metrics: Arc<telemetry::Outbox>,
 }
@@ -254,10 +260,11 @@ impl Dispatcher {
             queues: Arc::new(Queues::new(settings.hot_capacity, settings.cold_capacity)),
             tracker: settings.tracker.clone(),
             letting_go: Arc::new(LettingGo::new(settings.tracker)),
+            claims: Arc::new(HeldClaims::new(settings.terms)),
             unheld: Arc::default(),
             metrics: metrics.clone(),
         };
-        let settler = Settler::start(store, feed.letting_go.clone(), metrics, settings.strict_order);
+        let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
         let delivery =
             Arc::new(Delivery { registry, retry: settings.retry, interceptors: settings.interceptors });
         let mut workers = JoinSet::new();
@@ -265,7 +272,7 @@ impl Dispatcher {
             workers.spawn(work(feed.clone(), delivery.clone(), settler.sender()));
         }
         let running = Mutex::new(Some(Running { workers, settler }));
-        Self { feed, running, drain_timeout: settings.drain_timeout }
+        Self { feed, store, running, drain_timeout: settings.drain_timeout }
     }
 
     /// Queues an event. False when its queue is full or the dispatcher is closing: the event stays in the
@@ -312,7 +319,29 @@ impl Dispatcher {
         }
         let left = self.drain_timeout.saturating_sub(began.elapsed());
         let written = settler.close(left.max(LAST_WORDS)).await;
+        self.give_claims_back().await;
         if drained && written { Ok(()) } else { Err(Error::Drain(self.drain_timeout)) }
+    }
+}
+
+impl Dispatcher {
+    /// What was claimed and not handled is for any node to take at once.
+    async fn give_claims_back(&self) {
+        let mut rows = self.feed.claims.take_all();
+        rows.extend(self.feed.unheld.take_all());
+        if rows.is_empty() {
+            return;
+        }
+        match timeout(LAST_WORDS, self.store.release(&rows)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, claims = rows.len(), "cannot give claims back; they run out by themselves");
+            }
+            Err(_) => tracing::warn!(
+                claims = rows.len(),
+                "claims were not given back in time; they run out by themselves"
+            ),
+        }
     }
 }
 
@@ -376,9 +405,14 @@ impl Feed {
     }
 
     fn queue(&self, queued: Queued, hold: Hold) -> Offer {
+        // Held before it is queued: a worker may have settled it by the time the queue returns.
+        if let Some(claim) = &queued.claim {
+            self.claims.hold(queued.source, queued.event.id(), claim);
+        }
         let offer = match self.queues.push(queued.source, (queued, hold)) {
             Ok(()) => Offer::Taken,
-            Err((_, hold)) => {
+            Err((queued, hold)) => {
+                self.claims.forget(queued.event.id());
                 self.tracker.release(&hold);
                 Offer::Refused
             }
@@ -404,6 +438,16 @@ impl Feed {
 
     pub(super) fn unheld(&self) -> &Arc<Unheld> {
         &self.unheld
+    }
+
+    pub(super) fn claims(&self) -> &Arc<HeldClaims> {
+        &self.claims
+    }
+
+    /// Lets go of an event that was settled, or that somebody else sees to.
+    pub(super) fn let_go(&self, hold: Hold) {
+        self.claims.forget(&hold.id);
+        self.letting_go.let_go(hold);
     }
 
     pub(super) fn letting_go(&self) -> &Arc<LettingGo> {

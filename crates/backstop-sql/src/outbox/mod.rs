@@ -86,6 +86,7 @@
 //! ```
 
 pub mod builder;
+mod claims;
 pub mod dead;
 pub mod dispatcher;
 pub mod hook;
@@ -128,6 +129,7 @@ pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
 pub use writer::{Appended, Writer};
 
+use claims::Renewal;
 use report::Reporter;
 
 /// A running outbox: begins transactions, delivers what they appended, and shows what waits.
@@ -166,6 +168,7 @@ struct Inner {
     store: Arc<dyn Store>,
     writer: Writer,
     dispatcher: Option<Dispatcher>,
+    renewal: Option<Renewal>,
     poller: Option<Poller>,
     purge: Option<Purge>,
     reporter: Reporter,
@@ -331,6 +334,10 @@ impl Inner {
             Some(dispatcher) => dispatcher.close().await,
             None => Ok(()),
         };
+        // Last, so that claims are kept alive while the handlers finish.
+        if let Some(renewal) = &self.renewal {
+            renewal.close().await;
+        }
         let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(alone) = alone {
             alone.release().await;

@@ -1,6 +1,6 @@
 //! The settler: gathers what became of events and writes it down, many in one statement.
 
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::in_flight::{Hold, LettingGo};
+use super::dispatcher::Feed;
+use super::in_flight::Hold;
 use crate::Error;
 use crate::store::{At, Settle, Store};
 
@@ -52,13 +53,13 @@ impl Sender {
 impl Settler {
     pub(super) fn start(
         store: Arc<dyn Store>,
-        letting_go: Arc<LettingGo>,
+        feed: Feed,
         metrics: Arc<telemetry::Outbox>,
         strict_order: bool,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH);
         let closing = Shutdown::new();
-        let desk = Desk { store, letting_go, metrics, strict_order, closing: closing.clone() };
+        let desk = Desk { store, feed, metrics, strict_order, closing: closing.clone() };
         Self { sender: Sender(sender), closing, task: tokio::spawn(desk.settle_all(receiver)) }
     }
 
@@ -88,7 +89,7 @@ impl Settler {
 
 struct Desk {
     store: Arc<dyn Store>,
-    letting_go: Arc<LettingGo>,
+    feed: Feed,
     metrics: Arc<telemetry::Outbox>,
     strict_order: bool,
     closing: Shutdown,
@@ -99,8 +100,18 @@ impl Desk {
         let mut batch = Vec::with_capacity(BATCH);
         // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
         while self.receive(&mut receiver, &mut batch).await > 0 {
-            self.settle_batch(&mut batch).await;
-            batch.drain(..).for_each(|settled| self.letting_go.let_go(settled.hold));
+            // A user's recorder or tracker that panics must not end the settling of everything else.
+            if AssertUnwindSafe(self.settle_batch(&mut batch)).catch_unwind().await.is_err() {
+                tracing::error!("a part of the settler panicked; what it was writing may be delivered again");
+            }
+            for settled in batch.drain(..) {
+                if catch_unwind(AssertUnwindSafe(|| self.feed.let_go(settled.hold))).is_err() {
+                    tracing::error!(
+                        event_id = settled.settle.id,
+                        "the tracker panicked; the event may stay in flight"
+                    );
+                }
+            }
         }
     }
 
@@ -150,6 +161,9 @@ impl Desk {
             Err(error) => {
                 let event_id = settled.event.id();
                 tracing::error!(%error, event_id, "cannot write what became of an event: it is delivered again");
+                if let Some(claim) = settled.settle.claim.clone() {
+                    self.feed.unheld().add_for_later(event_id.to_owned(), claim);
+                }
             }
         }
     }

@@ -30,6 +30,11 @@ impl Unheld {
         self.lock().push((id, claim, TRIES));
     }
 
+    /// All rows, which are then no longer kept here.
+    pub(super) fn take_all(&self) -> Vec<(String, Claim)> {
+        std::mem::take(&mut *self.lock()).into_iter().map(|(id, claim, _)| (id, claim)).collect()
+    }
+
     /// Waits until a row was added.
     pub(super) async fn added(&self) {
         self.added.notified().await;

@@ -23,6 +23,9 @@ use crate::{BoxFuture, Error, TableName, migration};
 /// How many rows one statement names, well below what any database allows as bound values.
 const ROWS_PER_STATEMENT: usize = 500;
 
+/// How many bytes of payload one statement carries, well below what servers accept by default.
+const BYTES_PER_STATEMENT: usize = 4 * 1024 * 1024;
+
 /// How often a statement is tried that lost against another one.
 const TRIES: u32 = 5;
 
@@ -121,8 +124,35 @@ impl SqlStore {
         if headers.is_empty() { Ok(None) } else { Ok(Some(self.codec.write_headers(headers)?)) }
     }
 
+    async fn run(&self, connection: &mut dyn Connection, text: &'static str) -> Result<(), Error> {
+        let mut statement = Statement::new(self.dialect.marks());
+        statement.push(text);
+        self.execute(connection, &statement).await.map(drop)
+    }
+
     fn statements(&self) -> Statements<'_> {
         Statements { dialect: self.dialect, table: &self.table }
+    }
+
+    /// Runs a statement for rows that were claimed together, and tells how many were changed.
+    async fn for_claims(
+        &self,
+        rows: &[(String, Claim)],
+        statement: impl Fn(Statements<'_>, (&str, i64), &[&str]) -> Statement,
+    ) -> Result<u64, Error> {
+        let mut claims: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (id, claim) in rows {
+            claims.entry(key(claim)).or_default().push(id.as_str());
+        }
+        let mut connection = self.connection().await?;
+        let mut changed = 0;
+        for (claim, ids) in &claims {
+            for ids in ids.chunks(ROWS_PER_STATEMENT) {
+                let statement = statement(self.statements(), *claim, ids);
+                changed += self.execute_alone(&mut *connection, &statement).await?;
+            }
+        }
+        Ok(changed)
     }
 
     /// Gives a driver's error the words that help.
@@ -220,10 +250,20 @@ impl Store for SqlStore {
         Box::pin(async move {
             let with_headers = |event| Ok((event, self.headers_of(event)?));
             let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
-            for events in events.chunks(ROWS_PER_STATEMENT) {
-                self.execute(connection, &self.statements().insert(events, born)).await?;
+            let parts: Vec<_> = in_parts(&events).collect();
+            if let [part] = parts[..] {
+                return self.execute(connection, &self.statements().insert(part, born)).await.map(drop);
             }
-            Ok(())
+            // All or none, also for a caller who goes on after an error.
+            self.run(connection, "savepoint backstop_append").await?;
+            for part in parts {
+                if let Err(error) = self.execute(connection, &self.statements().insert(part, born)).await {
+                    // The first error is the one that helps.
+                    let _ = self.run(connection, "rollback to savepoint backstop_append").await;
+                    return Err(error);
+                }
+            }
+            self.run(connection, "release savepoint backstop_append").await
         })
     }
 
@@ -258,21 +298,11 @@ impl Store for SqlStore {
     }
 
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            let mut claims: BTreeMap<_, Vec<_>> = BTreeMap::new();
-            for (id, claim) in rows {
-                claims.entry(key(claim)).or_default().push(id.as_str());
-            }
-            let mut connection = self.connection().await?;
-            let mut released = 0;
-            for (claim, ids) in &claims {
-                for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                    let statement = self.statements().release(*claim, ids);
-                    released += self.execute_alone(&mut *connection, &statement).await?;
-                }
-            }
-            Ok(released)
-        })
+        Box::pin(self.for_claims(rows, |statements, claim, ids| statements.release(claim, ids)))
+    }
+
+    fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(self.for_claims(rows, move |statements, claim, ids| statements.renew(at, claim, ids)))
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
@@ -314,13 +344,19 @@ impl Store for SqlStore {
     fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>> {
         Box::pin(async move {
             let mut connection = self.connection().await?;
-            let mut troubled = Vec::new();
+            let mut read = Vec::new();
             for (status, place) in [(Status::Dead, "dead"), (Status::Retry, "retrying")] {
                 let statement = self.statements().troubled(status, limit);
                 let rows = self.fetch(&mut *connection, &statement, &row::TROUBLED_KINDS).await?;
-                troubled.extend(rows.iter().map(|row| row::to_troubled(row, status, place)));
+                read.push(rows.iter().map(|row| row::to_troubled(row, status, place)).collect::<Vec<_>>());
             }
-            troubled.truncate(limit as usize);
+            // Many dead must not hide those that retry: each has half of the room, and what the other leaves.
+            let limit = limit as usize;
+            let retrying = read.pop().unwrap_or_default();
+            let mut troubled = read.pop().unwrap_or_default();
+            troubled.truncate(limit - retrying.len().min(limit / 2));
+            troubled.extend(retrying);
+            troubled.truncate(limit);
             Ok(troubled)
         })
     }
@@ -378,6 +414,25 @@ impl Store for SqlStore {
             Ok(purged)
         })
     }
+}
+
+/// Splits events into what one statement may hold: so many rows, and so many bytes.
+fn in_parts<'a, 'e>(
+    events: &'a [(&'e Event, Option<String>)],
+) -> impl Iterator<Item = &'a [(&'e Event, Option<String>)]> {
+    let mut rest = events;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take(ROWS_PER_STATEMENT).take_while(|(event, headers)| {
+            let size = event.payload_json().len() + headers.as_ref().map_or(0, String::len);
+            let first = bytes == 0;
+            bytes += size;
+            first || bytes <= BYTES_PER_STATEMENT
+        });
+        let part;
+        (part, rest) = rest.split_at(fits.count());
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 impl fmt::Debug for SqlStore {

@@ -171,6 +171,15 @@ impl Statements<'_> {
         statement
     }
 
+    pub(super) fn renew(&self, at: At, claim: (&str, i64), ids: &[&str]) -> Statement {
+        let mut statement = self.begin("update {table} set locked_at = ");
+        self.moment(&mut statement, at);
+        statement.push(" where ");
+        push_claimed(&mut statement, claim);
+        self.dialect.push_ids(&mut statement, ids);
+        statement
+    }
+
     /// Counts rows of a status, and stops at the cap.
     pub(super) fn count(&self, status: Status, cap: u32) -> Statement {
         let mut statement = self.begin("select count(*) from (select 1 from {table}");
@@ -254,11 +263,13 @@ impl Statements<'_> {
             statement.push(&format!(" where {} in {statuses}", self.dialect.unindexed_status()));
             match what {
                 Purgeable::Ended => {
-                    statement.push(" and (done_at < ");
+                    // What ended so long ago was created before that: said so, the index leaves out all that
+                    // is younger, and no scan locks it.
+                    statement.push(" and created_at < ");
                     self.moment_before(statement, at, age);
-                    statement.push(" or (done_at is null and created_at < ");
+                    statement.push(" and (done_at is null or done_at < ");
                     self.moment_before(statement, at, age);
-                    statement.push("))");
+                    statement.push(")");
                 }
                 Purgeable::Any => {
                     statement.push(" and created_at < ");

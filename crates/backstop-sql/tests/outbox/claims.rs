@@ -247,3 +247,68 @@ async fn a_settled_event_is_nobodys() {
     assert_eq!(until_status(&shop, "paid", DONE).await.locked_by, None);
     a.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_claim_is_renewed_while_its_event_waits_and_while_it_is_handled() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated();
+    let short = Duration::from_millis(150);
+    let holder = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", short)
+        .worker_count(1)
+        .on("Order", "OrderPlaced", Recording::of(gate.clone()))
+        .start()
+        .await
+        .unwrap();
+    let mut tx = holder.begin().await.unwrap();
+    tx.append_all(vec![order("handled"), order("queued")]).await.unwrap();
+    tx.commit().await.unwrap();
+    gate.until_began(1).await;
+    // Another node looks again and again, for several times as long as a claim is good for.
+    let other = Recording::new();
+    let node = Outbox::multi_node(shop.pool.clone())
+        .interval(Duration::from_millis(20))
+        .claim_locking_as("b", short)
+        .on("Order", "OrderPlaced", other.clone())
+        .start()
+        .await
+        .unwrap();
+    let renewed = async || shop.row("handled").await.locked_at;
+    let mut moments = std::collections::HashSet::new();
+    eventually("ten renewals", async || {
+        moments.insert(renewed().await);
+        moments.len() >= 10
+    })
+    .await;
+    assert_eq!(other.events().len(), 0);
+    gate.open();
+    eventually("both to be done", async || shop.count(DONE).await == 2).await;
+    holder.close().await.unwrap();
+    node.close().await.unwrap();
+    assert_eq!((holder.metrics().settle_late.total(), other.events().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_was_claimed_and_not_handled_is_given_back_when_the_node_closes() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated();
+    let node = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", NEVER)
+        .worker_count(1)
+        .drain_timeout(Duration::from_millis(50))
+        .on("Order", "OrderPlaced", Recording::of(gate.clone()))
+        .start()
+        .await
+        .unwrap();
+    let mut tx = node.begin().await.unwrap();
+    tx.append_all(vec![order("handled"), order("queued")]).await.unwrap();
+    tx.commit().await.unwrap();
+    gate.until_began(1).await;
+    assert!(shop.row("queued").await.locked_by.is_some());
+    assert!(node.close().await.is_err(), "the handler did not finish");
+    for id in ["handled", "queued"] {
+        assert_eq!(shop.row(id).await.locked_by, None, "{id}");
+    }
+}

@@ -51,7 +51,7 @@ impl Shop {
     /// The row of an event, if there is one.
     pub(crate) async fn find(&self, id: &str) -> Option<Row> {
         let row = sqlx::query(
-            "select status, attempts, last_error, done_at, locked_by, available_at, created_at
+            "select status, attempts, last_error, done_at, locked_by, available_at, created_at, locked_at
              from outbox_event where event_id = ?",
         )
         .bind(id)
@@ -66,6 +66,7 @@ impl Shop {
             locked_by: row.get(4),
             available_at: row.get(5),
             created_at: row.get(6),
+            locked_at: row.get(7),
         })
     }
 
@@ -91,6 +92,7 @@ pub(crate) struct Row {
     pub(crate) locked_by: Option<String>,
     pub(crate) available_at: String,
     pub(crate) created_at: String,
+    pub(crate) locked_at: Option<String>,
 }
 
 pub(crate) const NEW: i64 = 0;

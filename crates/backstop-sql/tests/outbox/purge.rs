@@ -303,10 +303,9 @@ async fn what_is_old_is_judged_anew_in_each_cycle() {
 async fn an_outbox_purges_when_it_is_asked_to() {
     let shop = Shop::open().await;
     shop.insert(&[order("1")]).await;
-    sqlx::query("update outbox_event set status = 1, done_at = '2020-01-01 00:00:00.000000'")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
+    let long_ago = "'2020-01-01 00:00:00.000000'";
+    let ended = format!("update outbox_event set status = 1, created_at = {long_ago}, done_at = {long_ago}");
+    sqlx::query(sqlx::AssertSqlSafe(ended)).execute(&shop.pool).await.unwrap();
     let without = shop.outbox().start().await.unwrap();
     assert_eq!(without.purge().await.unwrap(), 0);
     without.close().await.unwrap();

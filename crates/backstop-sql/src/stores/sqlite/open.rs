@@ -10,8 +10,8 @@ use crate::Error;
 
 /// Opens a database file, and creates it if there is none.
 ///
-/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each
-/// checkpoint; five seconds of patience for the write lock; four connections.
+/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that
+/// what was delivered survives a power cut; five seconds of patience for the write lock; four connections.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -37,7 +37,7 @@ async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, Error> {
     let path = options.get_filename().to_owned();
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Normal)
+        .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(5));
     SqlitePoolOptions::new()
         .max_connections(4)

@@ -1,0 +1,163 @@
+//! The claims that this node holds: kept alive while their events wait or are handled, and given back when
+//! nobody will handle them.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backstop_core::clock::Tick;
+use backstop_core::{Clock, Shutdown, SystemClock};
+
+use super::lifecycle::Lifecycle;
+use super::queues::Source;
+use crate::Error;
+use crate::store::{At, Claim, Store};
+
+/// How long claims are good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// A claim that a row was born with.
+    pub(super) hot_grace: Duration,
+    /// A claim that was taken or renewed.
+    pub(super) timeout: Duration,
+}
+
+impl Terms {
+    /// Renewing three times before a claim runs out leaves room for two failures.
+    fn renew_every(self) -> Duration {
+        (self.hot_grace.min(self.timeout) / 3).max(Duration::from_millis(1))
+    }
+}
+
+/// The claims of events that are queued or being handled.
+#[derive(Debug, Default)]
+pub(super) struct HeldClaims {
+    held: Mutex<HashMap<String, (Claim, Tick)>>,
+    terms: Option<Terms>,
+}
+
+impl HeldClaims {
+    pub(super) fn new(terms: Option<Terms>) -> Self {
+        Self { held: Mutex::default(), terms }
+    }
+
+    /// Holds the claim of an event that was queued.
+    pub(super) fn hold(&self, source: Source, id: &str, claim: &Claim) {
+        let Some(terms) = self.terms else { return };
+        let good_for = match source {
+            Source::Hot => terms.hot_grace,
+            Source::Cold => terms.timeout,
+        };
+        self.lock().insert(id.to_owned(), (claim.clone(), SystemClock.ticks() + good_for));
+    }
+
+    /// Forgets a claim: its row was settled, or somebody else sees to it.
+    pub(super) fn forget(&self, id: &str) {
+        self.lock().remove(id);
+    }
+
+    /// Whether the claim of an event has run out, so that another node may be handling it by now.
+    pub(super) fn has_run_out(&self, id: &str) -> bool {
+        self.lock().get(id).is_some_and(|(_, until)| SystemClock.ticks() >= *until)
+    }
+
+    /// All claims, which are then no longer held.
+    pub(super) fn take_all(&self) -> Vec<(String, Claim)> {
+        self.lock().drain().map(|(id, (claim, _))| (id, claim)).collect()
+    }
+
+    /// The claims that have not run out. One that has must not be taken back from whoever has it now.
+    fn living(&self) -> Vec<(String, Claim)> {
+        let now = SystemClock.ticks();
+        let held = self.lock();
+        let living = held.iter().filter(|(_, (_, until))| now < *until);
+        living.map(|(id, (claim, _))| (id.clone(), claim.clone())).collect()
+    }
+
+    fn renewed(&self, rows: &[(String, Claim)], until: Tick) {
+        let mut held = self.lock();
+        for (id, claim) in rows {
+            if let Some((of, good_until)) = held.get_mut(id)
+                && of == claim
+            {
+                *good_until = until;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Claim, Tick)>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Renews the claims that are held, in the background.
+pub(super) struct Renewal {
+    lifecycle: Lifecycle,
+}
+
+impl Renewal {
+    pub(super) fn start(store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) -> Result<Self, Error> {
+        let lifecycle = Lifecycle::default();
+        let renew = move |shutdown| renew_until(shutdown, store, held, terms);
+        lifecycle.start(renew, "the renewal of claims was closed and cannot be started again")?;
+        Ok(Self { lifecycle })
+    }
+
+    pub(super) async fn close(&self) {
+        self.lifecycle.close("renewal").await;
+    }
+}
+
+impl fmt::Debug for Renewal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Renewal").field("lifecycle", &self.lifecycle).finish()
+    }
+}
+
+async fn renew_until(shutdown: Shutdown, store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) {
+    while shutdown.interrupts(tokio::time::sleep(terms.renew_every())).await.is_some() {
+        let rows = held.living();
+        if rows.is_empty() {
+            continue;
+        }
+        // Counted from before the question was asked: the database counts from later on.
+        let until = SystemClock.ticks() + terms.timeout;
+        match store.renew(At::Database, &rows).await {
+            Ok(_) => held.renewed(&rows, until),
+            Err(error) => {
+                tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim { owner: "a".into(), seq: 1 }
+    }
+
+    #[test]
+    fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
+        let day = Duration::from_secs(86_400);
+        let held = HeldClaims::new(Some(Terms { hot_grace: Duration::ZERO, timeout: day }));
+        held.hold(Source::Hot, "hot", &claim());
+        held.hold(Source::Cold, "cold", &claim());
+        assert!(held.has_run_out("hot") && !held.has_run_out("cold") && !held.has_run_out("unknown"));
+        assert_eq!(held.living(), [("cold".to_owned(), claim())]);
+        held.renewed(&[("hot".to_owned(), claim())], SystemClock.ticks() + day);
+        assert!(!held.has_run_out("hot"));
+        held.forget("hot");
+        assert_eq!(held.take_all(), [("cold".to_owned(), claim())]);
+        assert!(held.take_all().is_empty());
+    }
+
+    #[test]
+    fn claims_are_renewed_three_times_before_the_shorter_term_is_over() {
+        let terms = Terms { hot_grace: Duration::from_secs(30), timeout: Duration::from_secs(300) };
+        assert_eq!(terms.renew_every(), Duration::from_secs(10));
+    }
+}
