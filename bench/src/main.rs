@@ -5,6 +5,7 @@ mod ours;
 mod raw;
 mod report;
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -38,8 +39,18 @@ enum Command {
 }
 
 #[tokio::main]
-async fn main() -> Result<()> {
-    match Arguments::parse().command {
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
         Command::Outbox { events, rounds, only, json } => {
             let table = outbox(events, rounds, &only).await?;
             println!("{table}");

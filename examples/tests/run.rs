@@ -54,3 +54,26 @@ fn axum_service_stores_and_ships_an_order_that_came_over_http() {
         assert!(said.contains(line), "{line}:\n{said}");
     }
 }
+
+#[tokio::test]
+async fn postgres_nodes_handle_each_event_once() {
+    let Some(database) = backstop_testkit::servers::postgres().await else { return };
+    let said = run("postgres_nodes", &[&database.url()]);
+    assert!(said.contains("200 events, 0 of them more than once"), "{said}");
+}
+
+#[test]
+fn postgres_nodes_says_what_to_do_without_a_database() {
+    let output =
+        Command::new(built("postgres_nodes")).env_remove("BACKSTOP_TEST_POSTGRES_URL").output().unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && complained.contains("cargo xtask services up"), "{complained}");
+}
+
+#[test]
+fn sea_orm_stores_the_order_and_its_event_together() {
+    let said = run("sea_orm", &[]);
+    for line in ["shipped tea", "1 order stored", "1 event appended"] {
+        assert!(said.contains(line), "{line}:\n{said}");
+    }
+}

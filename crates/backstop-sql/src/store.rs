@@ -205,6 +205,12 @@ pub trait Store: Send + Sync + 'static {
     /// Reads due rows without taking them. Only safe where one node reads the table.
     fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>>;
 
+    /// How long it takes until the next pending row becomes due; none if no row is scheduled ahead. A store
+    /// that cannot tell leaves it to the poller's interval.
+    fn next_due(&self, _at: At) -> BoxFuture<'_, Result<Option<Duration>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Takes due rows for `owner`. A row that another owner took is left alone until that claim is older
     /// than `timeout`.
     fn claim<'a>(

@@ -98,6 +98,26 @@ backstop_testkit::suite! {
         assert_eq!((census.done.events, census.waiting.events), (300, 0));
     }
 
+    async fn what_is_scheduled_is_delivered_on_time_not_at_the_next_interval(place) {
+        let recorder = Recording::of(Failing::times(2));
+        let outbox = Outbox::multi_node(place.pool.clone())
+            .claim_locking(MINUTES)
+            .interval(NEVER)
+            .retry_policy(|_, _| SOON)
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        let later = Event::of("OrderPlaced").aggregate("Order", "later").deliver_after(SOON * 4).json(&()).unwrap();
+        let due = later.available_at().unwrap();
+        tx.append(later).await.unwrap();
+        tx.commit().await.unwrap();
+        // Once when it is due, then twice after a retry: none of them waits for the interval of an hour.
+        recorder.until_answered(3).await;
+        assert!(SystemClock.now() >= due);
+        outbox.close().await.unwrap();
+        assert_eq!(outbox.store().census(10).await.unwrap().done.events, 1);
+    }
+
     async fn a_row_that_a_living_node_holds_is_not_taken_by_another(place) {
         let (slow, quick) = (backstop_testkit::handlers::Slow::gated(), Recording::new());
         let node = |handler| Outbox::multi_node(place.pool.clone())

@@ -240,6 +240,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 "is required by multi_node: say how old a claim must be before another node may take the row",
             );
         }
+        faults.longer_than_zero("hot_grace", self.hot_grace);
         if let Some(purge) = &self.purge {
             purge.check(&mut faults);
         }
@@ -372,8 +373,8 @@ macro_rules! for_one_node {
 for_one_node!(SingleNode, Ordered);
 
 impl<DB: Supported> Builder<DB, MultiNode> {
-    /// How old a claim must be before another node may take the row. Required; it must be longer than the
-    /// slowest handler takes.
+    /// How old a claim must be before another node may take the row. Required; a living node renews its
+    /// claims, so this is how long the events of a node that died wait for another.
     pub fn claim_locking(self, timeout: Duration) -> Self {
         self.claim_locking_as(new_owner(), timeout)
     }

@@ -42,14 +42,14 @@ impl HeldClaims {
         Self { held: Mutex::default(), terms }
     }
 
-    /// Holds the claim of an event that was queued.
-    pub(super) fn hold(&self, source: Source, id: &str, claim: &Claim) {
+    /// Holds the claim of an event that was queued. It counts from when the row was written or taken.
+    pub(super) fn hold(&self, source: Source, id: &str, claim: &Claim, since: Tick) {
         let Some(terms) = self.terms else { return };
         let good_for = match source {
             Source::Hot => terms.hot_grace,
             Source::Cold => terms.timeout,
         };
-        self.lock().insert(id.to_owned(), (claim.clone(), SystemClock.ticks() + good_for));
+        self.lock().insert(id.to_owned(), (claim.clone(), since + good_for));
     }
 
     /// Forgets a claim: its row was settled, or somebody else sees to it.
@@ -144,8 +144,8 @@ mod tests {
     fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
         let day = Duration::from_secs(86_400);
         let held = HeldClaims::new(Some(Terms { hot_grace: Duration::ZERO, timeout: day }));
-        held.hold(Source::Hot, "hot", &claim());
-        held.hold(Source::Cold, "cold", &claim());
+        held.hold(Source::Hot, "hot", &claim(), SystemClock.ticks());
+        held.hold(Source::Cold, "cold", &claim(), SystemClock.ticks());
         assert!(held.has_run_out("hot") && !held.has_run_out("cold") && !held.has_run_out("unknown"));
         assert_eq!(held.living(), [("cold".to_owned(), claim())]);
         held.renewed(&[("hot".to_owned(), claim())], SystemClock.ticks() + day);

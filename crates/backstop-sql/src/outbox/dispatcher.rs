@@ -6,9 +6,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::clock::Tick;
 use backstop_core::retry::{Policy, Retry, SharedPolicy};
-use backstop_core::{Event, telemetry};
-use tokio::sync::Mutex;
+use backstop_core::{Clock, Event, SystemClock, telemetry};
+use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -235,7 +236,15 @@ pub(super) struct Feed {
     letting_go: Arc<LettingGo>,
     claims: Arc<HeldClaims>,
     unheld: Arc<Unheld>,
+    /// Told when a row was scheduled ahead.
+    scheduled: Arc<Notify>,
     metrics: Arc<telemetry::Outbox>,
+}
+
+/// An id that was taken, and when.
+pub(super) struct Reserved {
+    pub(super) hold: Hold,
+    since: Tick,
 }
 
 /// What became of an offered event.
@@ -262,6 +271,7 @@ impl Dispatcher {
             letting_go: Arc::new(LettingGo::new(settings.tracker)),
             claims: Arc::new(HeldClaims::new(settings.terms)),
             unheld: Arc::default(),
+            scheduled: Arc::default(),
             metrics: metrics.clone(),
         };
         let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
@@ -358,19 +368,21 @@ impl fmt::Debug for Dispatcher {
 impl Feed {
     /// Takes an event's id before its transaction commits: from then on the poller can see the row, and
     /// must leave it to the hot path.
-    pub(super) fn reserve(&self, event: &Event) -> Option<Hold> {
-        self.tracker.try_acquire(event.id())
+    pub(super) fn reserve(&self, event: &Event) -> Option<Reserved> {
+        let hold = self.tracker.try_acquire(event.id())?;
+        Some(Reserved { hold, since: SystemClock.ticks() })
     }
 
     /// Offers an event that has just been committed, with its id if that was reserved.
-    pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>, reserved: Option<Hold>) -> Offer {
+    pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>, reserved: Option<Reserved>) -> Offer {
         if event.is_delayed() {
+            self.scheduled.notify_one();
             self.metrics.enqueue_hot_skipped_delayed.increment();
             return Offer::Refused;
         }
         let queued = Queued { claim, ..Queued::hot(event.clone()) };
         let offer = match reserved {
-            Some(hold) => self.queue(queued, hold),
+            Some(reserved) => self.queue(queued, reserved),
             None => self.offer(queued),
         };
         match offer {
@@ -399,15 +411,15 @@ impl Feed {
 
     fn offer(&self, queued: Queued) -> Offer {
         match self.reserve(&queued.event) {
-            Some(hold) => self.queue(queued, hold),
+            Some(reserved) => self.queue(queued, reserved),
             None => Offer::Duplicate,
         }
     }
 
-    fn queue(&self, queued: Queued, hold: Hold) -> Offer {
+    fn queue(&self, queued: Queued, Reserved { hold, since }: Reserved) -> Offer {
         // Held before it is queued: a worker may have settled it by the time the queue returns.
         if let Some(claim) = &queued.claim {
-            self.claims.hold(queued.source, queued.event.id(), claim);
+            self.claims.hold(queued.source, queued.event.id(), claim, since);
         }
         let offer = match self.queues.push(queued.source, (queued, hold)) {
             Ok(()) => Offer::Taken,
@@ -429,6 +441,11 @@ impl Feed {
     /// Waits until the cold queue has room again for a good part of what it holds.
     pub(super) async fn room_freed(&self) {
         self.queues.room_freed().await;
+    }
+
+    /// A row was scheduled ahead, perhaps before whatever the poller waits for.
+    pub(super) fn scheduled(&self) -> &Notify {
+        &self.scheduled
     }
 
     /// How many events this process holds.

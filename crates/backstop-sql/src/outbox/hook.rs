@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backstop_core::Event;
 
-use super::dispatcher::{Feed, Offer};
-use super::in_flight::Hold;
+use super::dispatcher::{Feed, Offer, Reserved};
 use crate::Error;
 use crate::store::Claim;
 
@@ -65,7 +64,7 @@ pub(super) struct HotPath {
     /// The claim that the rows were born with, where several nodes share the table.
     claim: Option<Claim>,
     /// The ids of events that are written and not committed yet.
-    reserved: Mutex<HashMap<String, Hold>>,
+    reserved: Mutex<HashMap<String, Reserved>>,
 }
 
 impl HotPath {
@@ -73,13 +72,13 @@ impl HotPath {
         Self { feed, claim, reserved: Mutex::default() }
     }
 
-    fn reserved(&self) -> MutexGuard<'_, HashMap<String, Hold>> {
+    fn reserved(&self) -> MutexGuard<'_, HashMap<String, Reserved>> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn give_up(&self, event: &Event) {
-        if let Some(hold) = self.reserved().remove(event.id()) {
-            self.feed.letting_go().let_go(hold);
+        if let Some(reserved) = self.reserved().remove(event.id()) {
+            self.feed.letting_go().let_go(reserved.hold);
         }
     }
 
@@ -94,8 +93,8 @@ impl HotPath {
 impl Hook for HotPath {
     fn after_write(&self, events: &[Event]) -> Result<(), HookError> {
         for event in events.iter().filter(|event| !event.is_delayed()) {
-            if let Some(hold) = self.feed.reserve(event) {
-                self.reserved().insert(event.id().to_owned(), hold);
+            if let Some(reserved) = self.feed.reserve(event) {
+                self.reserved().insert(event.id().to_owned(), reserved);
             }
         }
         Ok(())

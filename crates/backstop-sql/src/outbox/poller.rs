@@ -133,6 +133,9 @@ impl Settings {
     }
 }
 
+/// How long rows that were just scheduled are gathered before the table is looked at for them.
+const GATHER: Duration = Duration::from_millis(10);
+
 /// A name for a node: new at each start, so that a restarted node does not take its old claims for its own.
 pub(super) fn new_owner() -> String {
     format!("node-{}", backstop_core::event::next_id())
@@ -157,6 +160,11 @@ pub trait PollHandler: Send + Sync + 'static {
     /// Waits until there is room again, so that a backlog does not wait for the interval. Unless it is
     /// written, the interval is waited for.
     fn room(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Waits until a row was scheduled ahead, which may be due before whatever the poller waits for.
+    fn scheduled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 }
@@ -188,6 +196,10 @@ impl PollHandler for Feed {
 
     fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.room_freed())
+    }
+
+    fn scheduled(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Feed::scheduled(self).notified())
     }
 }
 
@@ -282,8 +294,8 @@ async fn poll_until(shutdown: Shutdown, nudged: Arc<Notify>, cycle: Arc<Mutex<Cy
                 Next::Rest
             }
         };
-        let (interval, unheld, handler) =
-            (cycle.settings.interval, cycle.unheld.clone(), cycle.handler.clone());
+        let (unheld, handler) = (cycle.unheld.clone(), cycle.handler.clone());
+        let pause = if next == Next::Again { Duration::ZERO } else { cycle.pause().await };
         drop(cycle);
         if next == Next::Again {
             continue;
@@ -293,8 +305,10 @@ async fn poll_until(shutdown: Shutdown, nudged: Arc<Notify>, cycle: Arc<Mutex<Cy
                 () = nudged.notified() => {}
                 () = unheld.added() => {}
                 () = handler.room(), if next == Next::WhenThereIsRoom => {}
+                // Many rows that are put off at once ask for one look, not for one each.
+                () = handler.scheduled() => tokio::time::sleep(GATHER).await,
             }
         };
-        let _ = shutdown.interrupts(timeout(interval, woken)).await;
+        let _ = shutdown.interrupts(timeout(pause, woken)).await;
     }
 }

@@ -196,6 +196,7 @@ impl Desk {
         match &settle.settlement {
             Settlement::Done => self.metrics.dispatch_success.increment(),
             Settlement::Deferred { .. } => {
+                self.feed.scheduled().notify_one();
                 self.metrics.dispatch_deferred.increment();
                 if self.strict_order {
                     let (event_id, aggregate_id) = (event.id(), event.aggregate_id());
@@ -207,6 +208,7 @@ impl Desk {
                 }
             }
             Settlement::Retry { error, after } => {
+                self.feed.scheduled().notify_one();
                 self.metrics.dispatch_failure.increment();
                 tracing::info!(
                     event_id = event.id(),

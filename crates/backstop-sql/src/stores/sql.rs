@@ -275,6 +275,19 @@ impl Store for SqlStore {
         })
     }
 
+    fn next_due(&self, at: At) -> BoxFuture<'_, Result<Option<Duration>, Error>> {
+        Box::pin(async move {
+            let mut connection = self.connection().await?;
+            let statement = self.statements().next_due(at);
+            let rows = self.fetch(&mut *connection, &statement, &[Kind::Time, Kind::Time]).await?;
+            let ahead = |row: &Vec<Value>| match row[..] {
+                [Value::Time(Some(due)), Value::Time(Some(now))] => (due - now).to_std().ok(),
+                _ => None,
+            };
+            Ok(rows.iter().filter_map(ahead).min())
+        })
+    }
+
     fn claim<'a>(
         &'a self,
         owner: &'a Arc<str>,

@@ -171,6 +171,21 @@ impl Statements<'_> {
         statement
     }
 
+    /// The next moment at which a row of either pending status becomes due, and the moment of now.
+    pub(super) fn next_due(&self, at: At) -> Statement {
+        let mut statement = self.begin("");
+        for (status, name) in [(Status::New, "new_rows"), (Status::Retry, "retry_rows")] {
+            let union = if status == Status::New { "" } else { " union all " };
+            let select = format!("{union}select due_at, asked_at from (select available_at as due_at, ");
+            statement.push(&select);
+            self.moment(&mut statement, at);
+            statement.push(&format!(" as asked_at from {}{} and available_at > ", self.table, is(status)));
+            self.moment(&mut statement, at);
+            statement.push(&format!(" order by available_at limit 1) as {name}"));
+        }
+        statement
+    }
+
     pub(super) fn renew(&self, at: At, claim: (&str, i64), ids: &[&str]) -> Statement {
         let mut statement = self.begin("update {table} set locked_at = ");
         self.moment(&mut statement, at);

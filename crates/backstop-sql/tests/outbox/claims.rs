@@ -145,9 +145,11 @@ async fn an_expired_claim_is_delivered_again_and_the_late_settlement_changes_not
     let shop = Shop::open().await;
     let gate = Slow::gated().then(Failing::always());
     let short = Duration::from_millis(20);
+    let (store, _) = Flaky::around(shop.store.clone()); // renews nothing, like a node that hangs
     let a = Outbox::multi_node(shop.pool.clone())
         .interval(NEVER)
         .claim_locking_as("a", short)
+        .store(store)
         .on("Order", "OrderPlaced", gate.clone())
         .start()
         .await

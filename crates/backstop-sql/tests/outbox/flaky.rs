@@ -1,4 +1,4 @@
-//! A store that fails when it is told to, around a real one.
+//! A store that fails when it is told to, around a real one. It renews no claims and foresees no due rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

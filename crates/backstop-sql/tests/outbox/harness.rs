@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::retry::Jitter;
 use backstop_core::{Event, telemetry};
 use backstop_sql::Outbox;
 use backstop_sql::TableName;
@@ -31,9 +32,10 @@ impl Shop {
         Self { pool, store, _database: database }
     }
 
-    /// An outbox on the shop's table whose poller sleeps unless it is nudged: tests decide what runs when.
+    /// An outbox on the shop's table whose poller sleeps unless it is nudged, and whose retries come never:
+    /// tests decide what runs when.
     pub(crate) fn outbox(&self) -> Builder<Sqlite, SingleNode> {
-        Outbox::single_node(self.pool.clone()).interval(NEVER)
+        Outbox::single_node(self.pool.clone()).interval(NEVER).retry_policy(|_: u32, _: Jitter| NEVER)
     }
 
     /// Inserts events without an outbox, as if another process had.

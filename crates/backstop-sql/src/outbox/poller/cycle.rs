@@ -1,6 +1,7 @@
 //! One look at the table: read or claim what is due, hand it on, bury what cannot be decoded.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
 use backstop_core::{Clock, Event, SystemClock, telemetry};
@@ -83,6 +84,16 @@ impl Cycle {
         } else {
             Next::Rest
         })
+    }
+
+    /// How long to rest: the interval, or less if a row is scheduled before its end.
+    pub(super) async fn pause(&self) -> Duration {
+        let interval = self.settings.interval;
+        match self.store.next_due(At::Database).await {
+            Ok(Some(ahead)) => ahead.clamp(Duration::from_millis(1), interval),
+            // A database that does not answer is told of by the next look.
+            Ok(None) | Err(_) => interval,
+        }
     }
 
     /// How many rows to read. Without claims those that are held are read as well, and must not hide the others.
