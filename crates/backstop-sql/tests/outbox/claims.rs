@@ -144,7 +144,7 @@ async fn an_expired_claim_is_delivered_again_and_the_late_settlement_changes_not
     let logs = Logs::catch();
     let shop = Shop::open().await;
     let gate = Slow::gated().then(Failing::always());
-    let short = Duration::from_millis(20);
+    let short = Duration::from_millis(200);
     let (store, _) = Flaky::around(shop.store.clone()); // renews nothing, like a node that hangs
     let a = Outbox::multi_node(shop.pool.clone())
         .interval(NEVER)
@@ -182,7 +182,7 @@ async fn a_node_whose_handler_outlives_its_claim_takes_the_row_again_without_a_f
     let gate = Slow::gated();
     let a = Outbox::multi_node(shop.pool.clone())
         .interval(NEVER)
-        .claim_locking_as("a", Duration::from_millis(1))
+        .claim_locking_as("a", Duration::from_millis(200))
         .store(store)
         .on("Order", "OrderPlaced", gate.clone())
         .start()
@@ -190,7 +190,7 @@ async fn a_node_whose_handler_outlives_its_claim_takes_the_row_again_without_a_f
         .unwrap();
     commit(&a, vec![order("1")]).await;
     gate.until_began(1).await;
-    tokio::time::sleep(Duration::from_millis(5)).await; // the claim runs out
+    tokio::time::sleep(Duration::from_millis(250)).await; // the claim runs out: this store renews none
     a.nudge();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let looks = switches.polls.load(Ordering::SeqCst);

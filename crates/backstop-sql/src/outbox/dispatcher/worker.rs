@@ -23,6 +23,7 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
             // Another node may be handling it by now; this one would not be allowed to settle it.
             tracing::warn!(event_id = queued.event.id(), "the claim of an event ran out while it waited");
             feed.let_go(hold);
+            feed.scheduled().notify_one();
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
