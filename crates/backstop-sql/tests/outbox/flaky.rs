@@ -5,11 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_core::inspect::Troubled;
 use backstop_sql::connection::Connection;
-use backstop_sql::store::{
-    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store,
-};
+use backstop_sql::store::{After, At, Born, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store};
 use backstop_sql::{BoxFuture, Error};
 
 /// Which operations fail now, and how often some were asked.
@@ -47,13 +44,7 @@ fn on(switch: &AtomicBool) -> bool {
 }
 
 impl Store for Flaky {
-    fn migrate(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.migrate()
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.check()
-    }
+    forward!(migrate, check, release, census, troubled);
 
     fn insert<'a>(
         &'a self,
@@ -80,20 +71,8 @@ impl Store for Flaky {
         if on(&self.switches.poll_fails) { broken() } else { self.inner.claim(owner, timeout, due) }
     }
 
-    fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.release(rows)
-    }
-
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
         if on(&self.switches.settle_fails) { broken() } else { self.inner.settle(at, settles) }
-    }
-
-    fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>> {
-        self.inner.census(cap)
-    }
-
-    fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>> {
-        self.inner.troubled(limit)
     }
 
     fn query_dead<'a>(

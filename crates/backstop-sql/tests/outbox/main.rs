@@ -1,5 +1,8 @@
 //! The outbox as its users see it: what is appended arrives, whatever goes wrong on the way.
 
+#[macro_use]
+mod forward;
+
 mod dying;
 mod flaky;
 mod harness;

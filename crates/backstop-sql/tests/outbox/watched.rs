@@ -3,12 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstop_core::Event;
-use backstop_core::inspect::Troubled;
-use backstop_sql::connection::Connection;
-use backstop_sql::store::{
-    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store,
-};
+use backstop_sql::store::{Due, Row, Store};
 use backstop_sql::{BoxFuture, Error};
 use tokio::sync::Semaphore;
 
@@ -92,22 +87,19 @@ impl Watched {
 }
 
 impl Store for Watched {
-    fn migrate(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.migrate()
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), Error>> {
-        self.inner.check()
-    }
-
-    fn insert<'a>(
-        &'a self,
-        connection: &'a mut dyn Connection,
-        events: &'a [Event],
-        born: Option<&'a Born>,
-    ) -> BoxFuture<'a, Result<(), Error>> {
-        self.inner.insert(connection, events, born)
-    }
+    forward!(
+        migrate,
+        check,
+        insert,
+        release,
+        settle,
+        census,
+        troubled,
+        query_dead,
+        count_dead,
+        replay_dead,
+        purge
+    );
 
     fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
         Box::pin(async move {
@@ -128,49 +120,5 @@ impl Store for Watched {
             self.note(Asked::Claim { owner: owner.to_string(), timeout, due }).await;
             self.inner.claim(owner, timeout, due).await
         })
-    }
-
-    fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.release(rows)
-    }
-
-    fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.settle(at, settles)
-    }
-
-    fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>> {
-        self.inner.census(cap)
-    }
-
-    fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>> {
-        self.inner.troubled(limit)
-    }
-
-    fn query_dead<'a>(
-        &'a self,
-        filter: &'a DeadFilter,
-        after: Option<&'a After>,
-        limit: u32,
-    ) -> BoxFuture<'a, Result<Vec<DeadEvent>, Error>> {
-        self.inner.query_dead(filter, after, limit)
-    }
-
-    fn count_dead<'a>(&'a self, filter: &'a DeadFilter) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.count_dead(filter)
-    }
-
-    fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.replay_dead(at, ids)
-    }
-
-    fn purge<'a>(
-        &'a self,
-        connection: &'a mut dyn Connection,
-        what: Purgeable,
-        at: At,
-        age: Duration,
-        limit: u32,
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        self.inner.purge(connection, what, at, age, limit)
     }
 }
