@@ -35,6 +35,16 @@ pub enum Status {
     Dead = 3,
 }
 
+/// What becomes of a row whose event was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Done {
+    /// It stays as DONE until it is purged: what was delivered can be looked up.
+    #[default]
+    Keep,
+    /// It is deleted at once: the table stays small, and nothing tells of what was delivered.
+    Delete,
+}
+
 /// Which due rows are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use backstop_core::{Clock, Event, Failure, SystemClock};
+use backstop_core::{Clock, Event, Failure, Outcome, SystemClock};
 use backstop_sql::outbox::purge;
-use backstop_sql::store::DeadFilter;
+use backstop_sql::store::{DeadFilter, Done};
 use backstop_sql::{Error, Outbox, Supported};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording};
@@ -116,6 +116,27 @@ backstop_testkit::suite! {
         assert!(SystemClock.now() >= due);
         outbox.close().await.unwrap();
         assert_eq!(outbox.store().census(10).await.unwrap().done.events, 1);
+    }
+
+    async fn what_was_handled_can_be_deleted_in_place_of_kept(place) {
+        let outbox = Outbox::multi_node(place.pool.clone())
+            .claim_locking(MINUTES)
+            .interval(NEVER)
+            .done(Done::Delete)
+            .on("Order", "OrderPlaced", Recording::new())
+            .on("Order", "OrderLost", |_: Event| async { Outcome::dead_because("lost") })
+            .start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        let lost = Event::of("OrderLost").aggregate("Order", "1").json(&()).unwrap();
+        tx.append_all(vec![order(1), order(2), lost]).await.unwrap();
+        tx.commit().await.unwrap();
+        let counted = async || {
+            let census = outbox.store().census(10).await.unwrap();
+            [census.waiting, census.retrying, census.dead, census.done].map(|count| count.events)
+        };
+        eventually("only the dead one is left", async || counted().await == [0, 0, 1, 0]).await;
+        assert_eq!(outbox.metrics().dispatch_success.total(), 2);
+        outbox.close().await.unwrap();
     }
 
     async fn a_row_that_a_living_node_holds_is_not_taken_by_another(place) {

@@ -22,7 +22,7 @@ use super::settings::Faults;
 use super::writer::Writer;
 use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
-use crate::store::{Born, Order, SqlStore, Store};
+use crate::store::{Born, Done, Order, SqlStore, Store};
 use crate::{Error, Supported, TableName};
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
@@ -41,6 +41,7 @@ pub struct Builder<DB: Supported, M> {
     dispatcher: dispatcher::Settings,
     poller: poller::Settings,
     hot_grace: Duration,
+    done: Done,
     purge: Option<purge::Settings>,
     purger: Option<Box<dyn Purger>>,
     metrics_prefix: String,
@@ -64,6 +65,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             dispatcher: dispatcher::Settings::default(),
             poller: poller::Settings::default(),
             hot_grace: Duration::from_secs(30),
+            done: Done::Keep,
             purge: None,
             purger: None,
             metrics_prefix: telemetry::Outbox::DEFAULT_PREFIX.to_owned(),
@@ -140,10 +142,9 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         self.check()?;
         let table = TableName::new(std::mem::take(&mut self.table))?;
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
-        let store: Arc<dyn Store> = self
-            .store
-            .clone()
-            .unwrap_or_else(|| Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone())));
+        let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
+            Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone()).done(self.done))
+        });
         let ready = if self.migrate { store.migrate() } else { store.check() };
         ready.await?;
         let alone = match M::MODE {
@@ -314,6 +315,12 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// Rows younger than this are left to the hot path. Defaults to zero.
     pub fn skip_recent(mut self, age: Duration) -> Self {
         self.poller = self.poller.skip_recent(age);
+        self
+    }
+
+    /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
+    pub fn done(mut self, done: Done) -> Self {
+        self.done = done;
         self
     }
 

@@ -20,7 +20,7 @@ use chrono::TimeDelta;
 use crate::connection::{Connection, Connections};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
-use crate::store::{At, Due};
+use crate::store::{At, Done, Due};
 use crate::{BoxFuture, Error, TableName};
 
 pub use kind::DatabaseKind;
@@ -205,6 +205,6 @@ pub struct ClaimQuestion<'a> {
 
 impl ClaimQuestion<'_> {
     fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> statements::Statements<'a> {
-        statements::Statements { dialect, table: self.table }
+        statements::Statements { dialect, table: self.table, done: Done::Keep }
     }
 }

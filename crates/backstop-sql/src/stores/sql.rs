@@ -16,7 +16,7 @@ use super::{ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
 use crate::connection::{Connection, Connections, Kind};
 use crate::statement::{Statement, Value};
 use crate::store::{
-    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Status, Store,
+    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, Purgeable, Row, Settle, Status, Store,
 };
 use crate::{BoxFuture, Error, TableName, migration};
 
@@ -51,6 +51,7 @@ pub struct SqlStore {
     connections: Arc<dyn Connections>,
     table: TableName,
     codec: Arc<dyn HeaderCodec>,
+    done: Done,
 }
 
 impl SqlStore {
@@ -85,12 +86,18 @@ impl SqlStore {
         self
     }
 
+    /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
+    pub fn done(mut self, done: Done) -> Self {
+        self.done = done;
+        self
+    }
+
     pub(crate) fn new(
         dialect: &'static dyn Dialect,
         connections: Arc<dyn Connections>,
         table: TableName,
     ) -> Self {
-        Self { dialect, connections, table, codec: Arc::new(Json) }
+        Self { dialect, connections, table, codec: Arc::new(Json), done: Done::Keep }
     }
 
     /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
@@ -131,7 +138,7 @@ impl SqlStore {
     }
 
     fn statements(&self) -> Statements<'_> {
-        Statements { dialect: self.dialect, table: &self.table }
+        Statements { dialect: self.dialect, table: &self.table, done: self.done }
     }
 
     /// Runs a statement for rows that were claimed together, and tells how many were changed.

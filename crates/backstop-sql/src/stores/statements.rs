@@ -9,7 +9,7 @@ use chrono::TimeDelta;
 use super::{Dialect, Index, row};
 use crate::TableName;
 use crate::statement::{Statement, Value};
-use crate::store::{After, At, Born, Claim, DeadFilter, Due, Order, Purgeable, Settle, Status};
+use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Settle, Status};
 
 /// Longer error texts are cut: a stack trace must not blow up the row.
 const MAX_ERROR_CHARS: usize = 4_000;
@@ -19,6 +19,7 @@ const MAX_ERROR_CHARS: usize = 4_000;
 pub(crate) struct Statements<'a> {
     pub(crate) dialect: &'a dyn Dialect,
     pub(crate) table: &'a TableName,
+    pub(crate) done: Done,
 }
 
 impl Statements<'_> {
@@ -123,6 +124,11 @@ impl Statements<'_> {
 
     /// Settles rows as done that were delivered under the same claim, or under none.
     pub(super) fn done(&self, at: At, claim: Option<(&str, i64)>, ids: &[&str]) -> Statement {
+        if self.done == Done::Delete {
+            let mut statement = self.begin("delete from {table}");
+            self.push_where_settleable(&mut statement, claim, ids);
+            return statement;
+        }
         let mut statement = self.begin("update {table} set status = 1, done_at = ");
         self.moment(&mut statement, at);
         self.push_settleable(&mut statement, claim, ids);
@@ -157,7 +163,13 @@ impl Statements<'_> {
 
     /// Ends a settlement: the claim ends with it, and terminal rows are final.
     fn push_settleable(&self, statement: &mut Statement, claim: Option<(&str, i64)>, ids: &[&str]) {
-        statement.push(", locked_by = null, locked_at = null where status not in (1, 3) and ");
+        statement.push(", locked_by = null, locked_at = null");
+        self.push_where_settleable(statement, claim, ids);
+    }
+
+    /// `where` the rows may still be settled under their claim: terminal rows are final.
+    fn push_where_settleable(&self, statement: &mut Statement, claim: Option<(&str, i64)>, ids: &[&str]) {
+        statement.push(" where status not in (1, 3) and ");
         if let Some(claim) = claim {
             push_claimed(statement, claim);
         }
