@@ -12,7 +12,8 @@ pub(crate) struct Fresh {
 }
 
 fn server() -> Result<String> {
-    std::env::var("BACKSTOP_TEST_POSTGRES_URL").context("run this as `cargo xtask bench`, which starts PostgreSQL")
+    std::env::var("BACKSTOP_TEST_POSTGRES_URL")
+        .context("run this as `cargo xtask bench`, which starts PostgreSQL")
 }
 
 pub(crate) async fn fresh() -> Result<Fresh> {

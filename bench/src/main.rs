@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use backstop_sql::store::Done;
 use clap::{Parser, Subcommand};
 
 use report::Table;
@@ -66,12 +67,16 @@ async fn run(arguments: Arguments) -> Result<()> {
 type Contender = (&'static str, fn(sqlx::PgPool, u32) -> Measured);
 type Measured = std::pin::Pin<Box<dyn Future<Output = Result<Duration>> + Send>>;
 
-const CONTENDERS: [Contender; 5] = [
+const CONTENDERS: [Contender; 7] = [
     ("raw select + done", |pool, events| Box::pin(raw::select_and_done(pool, events))),
+    ("single_node, batch 500", |pool, events| Box::pin(ours::single_node(pool, events, 500, Done::Keep))),
+    ("single_node, defaults", |pool, events| Box::pin(ours::single_node(pool, events, 50, Done::Keep))),
     ("raw claim + done", |pool, events| Box::pin(raw::claim_and_done(pool, events))),
-    ("single_node, batch 500", |pool, events| Box::pin(ours::single_node(pool, events, 500))),
-    ("single_node, defaults", |pool, events| Box::pin(ours::single_node(pool, events, 50))),
     ("multi_node, batch 500", |pool, events| Box::pin(ours::multi_node(pool, events, 500))),
+    ("raw select + delete", |pool, events| Box::pin(raw::select_and_delete(pool, events))),
+    ("single_node, Done::Delete", |pool, events| {
+        Box::pin(ours::single_node(pool, events, 500, Done::Delete))
+    }),
 ];
 
 async fn outbox(events: u32, rounds: usize, only: &str) -> Result<Table> {

@@ -9,6 +9,20 @@ const BATCH: i64 = 500;
 
 /// One node that owns the table: read a batch, mark it done.
 pub(crate) async fn select_and_done(pool: PgPool, events: u32) -> Result<Duration> {
+    select_and(pool, events, DONE).await
+}
+
+/// One node that owns the table: read a batch, delete it.
+pub(crate) async fn select_and_delete(pool: PgPool, events: u32) -> Result<Duration> {
+    select_and(pool, events, DELETE).await
+}
+
+const DONE: &str = "update outbox_event
+     set status = 1, done_at = statement_timestamp(), locked_by = null, locked_at = null
+     where status not in (1, 3) and event_id = any($1)";
+const DELETE: &str = "delete from outbox_event where status not in (1, 3) and event_id = any($1)";
+
+async fn select_and(pool: PgPool, events: u32, settle: &'static str) -> Result<Duration> {
     let mut connection = pool.acquire().await?;
     let start = Instant::now();
     let mut seen = 0;
@@ -27,7 +41,7 @@ pub(crate) async fn select_and_done(pool: PgPool, events: u32) -> Result<Duratio
         }
         let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         let _payload_bytes: usize = rows.iter().map(|row| row.get::<String, _>(5).len()).sum();
-        seen += done(&mut connection, &ids).await?;
+        seen += run(&mut connection, settle, &ids).await?;
     }
     ensure!(seen == u64::from(events));
     Ok(start.elapsed())
@@ -59,20 +73,12 @@ pub(crate) async fn claim_and_done(pool: PgPool, events: u32) -> Result<Duration
         }
         let ids: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         let _payload_bytes: usize = rows.iter().map(|row| row.get::<String, _>(5).len()).sum();
-        seen += done(&mut connection, &ids).await?;
+        seen += run(&mut connection, DONE, &ids).await?;
     }
     ensure!(seen == u64::from(events));
     Ok(start.elapsed())
 }
 
-async fn done(connection: &mut sqlx::PgConnection, ids: &[String]) -> Result<u64> {
-    let done = sqlx::query(
-        "update outbox_event
-         set status = 1, done_at = statement_timestamp(), locked_by = null, locked_at = null
-         where status not in (1, 3) and event_id = any($1)",
-    )
-    .bind(ids)
-    .execute(connection)
-    .await?;
-    Ok(done.rows_affected())
+async fn run(connection: &mut sqlx::PgConnection, settle: &'static str, ids: &[String]) -> Result<u64> {
+    Ok(sqlx::query(settle).bind(ids).execute(connection).await?.rows_affected())
 }
