@@ -12,6 +12,9 @@ use crate::outbox::in_flight::LettingGo;
 use crate::outbox::unheld::Unheld;
 use crate::store::{At, Claim, Due, Row, Settle, Store};
 
+/// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
+const MOST_READ_AGAIN: u32 = 5_000;
+
 /// What follows a look at the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
@@ -100,7 +103,7 @@ impl Cycle {
     fn limit(&self, wanted: u32, held: usize) -> u32 {
         match self.settings.locking {
             Some(_) => wanted,
-            None => wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX)),
+            None => wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX).min(MOST_READ_AGAIN)),
         }
     }
 
