@@ -29,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         .arg("--")
         .arg(&options.name)
         .args(&options.arguments)
-        .envs(EnvFile::load(workspace).variables().iter().cloned())
+        .envs(EnvFile::load(workspace).unset_variables().cloned())
         .stdin(Stdio::null())
         .status()
         .context("cannot start cargo; check that it is installed")?;

@@ -66,7 +66,7 @@ fn run_tests(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     let skips = Skips::cleared(workspace)?;
     let mut command = cargo_test(workspace, &options.arguments);
     command.env("BACKSTOP_SKIP_DIR", skips.folder());
-    for (variable, value) in EnvFile::load(workspace).variables() {
+    for (variable, value) in EnvFile::load(workspace).unset_variables() {
         command.env(variable, value);
     }
     let (tally, cargo_succeeded) = watch(&mut command)?;

@@ -51,7 +51,7 @@ macro_rules! suite {
         $attributes:tt $name:ident ($store:pat) $body:block
     ) => {
         mod $name {
-            #[allow(unused_imports, clippy::wildcard_imports)]
+            #[allow(unused_imports, clippy::wildcard_imports, reason = "a test sees what is around its suite")]
             use super::*;
 
             $($crate::suite! { @case [$(#[$only])*] $attributes $label $fresh, ($store) $body })*

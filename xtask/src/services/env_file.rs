@@ -26,8 +26,9 @@ impl EnvFile {
         Self { variables, ..file }
     }
 
-    pub(crate) fn variables(&self) -> &[(String, String)] {
-        &self.variables
+    /// What a program is started with: a variable that the user has set stays as it is.
+    pub(crate) fn unset_variables(&self) -> impl Iterator<Item = &(String, String)> {
+        self.variables.iter().filter(|(variable, _)| std::env::var_os(variable).is_none())
     }
 
     pub(super) fn set(&mut self, variable: &str, value: &str) {
