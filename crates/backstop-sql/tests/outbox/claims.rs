@@ -314,3 +314,28 @@ async fn what_was_claimed_and_not_handled_is_given_back_when_the_node_closes() {
         assert_eq!(shop.row(id).await.locked_by, None, "{id}");
     }
 }
+
+#[tokio::test]
+async fn an_event_whose_claim_ran_out_before_it_was_handled_is_left_to_whoever_claims_it_next() {
+    let shop = Shop::open().await;
+    let recorder = Recording::new();
+    let grace = Duration::from_millis(60);
+    let node = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", NEVER)
+        .hot_grace(grace)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    let mut tx = shop.pool.begin().await.unwrap();
+    let appended = node.writer().append(&mut tx, order("1")).await.unwrap();
+    tokio::time::sleep(grace * 2).await; // a transaction that stays open for longer than the claim it was born with
+    tx.commit().await.unwrap();
+    appended.committed();
+    recorder.until(1).await;
+    node.close().await.unwrap();
+    assert_eq!((recorder.count_of("1"), shop.row("1").await.status), (1, DONE));
+    // The hot path had it, and the poller delivered it, under a claim of its own.
+    assert_eq!((node.metrics().enqueue_hot.total(), node.metrics().enqueue_cold.total()), (1, 1));
+}
