@@ -205,8 +205,41 @@ fn list(faults: &[SettingFault]) -> String {
 }
 
 impl Error {
+    /// Whether the database was away, or too busy to answer: the same would succeed once it is back.
+    pub(crate) fn is_outage(&self) -> bool {
+        let Self::Database { source, .. } = self else { return false };
+        match source {
+            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+            sqlx::Error::Database(said) => said.code().is_some_and(|code| is_outage_code(&code)),
+            _ => false,
+        }
+    }
+
     /// Wraps a driver's error with what was being done.
     pub(crate) fn database(doing: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
         move |source| Self::Database { doing, source }
+    }
+}
+
+/// What servers say when they are not there for anybody: SQLSTATE of lost connections, of a server that starts,
+/// stops or has no connection left; and SQLite's "busy", alone or with details.
+fn is_outage_code(code: &str) -> bool {
+    const BUSY: [&str; 3] = ["5", "261", "517"];
+    code.starts_with("08") || code.starts_with("57P") || code == "53300" || BUSY.contains(&code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_passes_and_a_refusal_does_not() {
+        let error = |source| Error::Database { doing: "testing", source };
+        assert!(error(sqlx::Error::PoolTimedOut).is_outage());
+        assert!(error(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())).is_outage());
+        assert!(!error(sqlx::Error::PoolClosed).is_outage());
+        assert!(!Error::NoTransaction.is_outage());
+        assert!(["57P01", "08006", "53300", "5"].into_iter().all(is_outage_code));
+        assert!(!["23505", "22P02", "1"].into_iter().any(is_outage_code));
     }
 }

@@ -117,6 +117,9 @@ pub struct Settle {
     pub id: String,
     /// The claim under which it was delivered: the row is left alone if it is no longer valid.
     pub claim: Option<Claim>,
+    /// How many tries had failed before. If given, a retry is counted only while the row says the same, so
+    /// that it counts once however often it is written.
+    pub attempts: Option<u32>,
     /// What is written.
     pub settlement: Settlement,
 }
@@ -239,8 +242,9 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(0) })
     }
 
-    /// Writes what became of rows and tells how many were changed. Fewer than given means that some had
-    /// been settled already or belong to somebody else by now.
+    /// Writes what became of rows, one statement for all that end alike, and tells how many were changed. Fewer
+    /// than given means that some had been settled already or belong to somebody else by now. Saying the same
+    /// twice changes nothing the second time, if the attempts are given.
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>>;
 
     /// Counts rows by status, each up to `cap`.

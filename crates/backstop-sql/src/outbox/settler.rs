@@ -19,16 +19,31 @@ use crate::store::{At, Settle, Store};
 /// At most so many settlements are written at once.
 const BATCH: usize = 500;
 
-/// How long to wait before what could not be written together is tried one by one.
-const SECOND_TRY_AFTER: Duration = Duration::from_millis(100);
+/// How long to wait before what could not be written is tried again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// At most so many events are named in one line of the log.
+const MOST_NAMED: usize = 20;
 
 /// A settlement on its way to the table, with what is needed to tell about it.
 #[derive(Debug)]
 pub(super) struct Settled {
     pub(super) settle: Settle,
     pub(super) event: Event,
-    pub(super) attempts: u32,
     pub(super) hold: Hold,
+}
+
+impl Settled {
+    /// Settlements of one kind are written and told of together.
+    fn kind(&self) -> u8 {
+        match self.settle.settlement {
+            Settlement::Done => 0,
+            Settlement::Deferred { .. } => 1,
+            Settlement::Retry { .. } => 2,
+            Settlement::Dead { .. } => 3,
+        }
+    }
 }
 
 /// One task that writes settlements in the order they come.
@@ -126,35 +141,39 @@ impl Desk {
         }
     }
 
-    /// Writes all that are done together, which may be said twice. The others are written each by itself: were
-    /// one of them written again because of its neighbour, its try would count twice.
+    /// Writes what ended alike together, each kind by itself.
     async fn settle_batch(&self, batch: &mut [Settled]) {
-        batch.sort_by_key(|settled| settled.settle.settlement != Settlement::Done);
-        let done = batch.partition_point(|settled| settled.settle.settlement == Settlement::Done);
-        let (done, others) = batch.split_at(done);
-        if !done.is_empty() {
-            self.settle(done).await;
-        }
-        for other in others {
-            self.settle(std::slice::from_ref(other)).await;
+        batch.sort_by_key(Settled::kind);
+        for alike in batch.chunk_by(|one, next| one.kind() == next.kind()) {
+            self.settle(alike).await;
         }
     }
 
-    async fn settle(&self, batch: &[Settled]) {
-        let settles: Vec<_> = batch.iter().map(|settled| settled.settle.clone()).collect();
-        match self.write(&settles).await {
-            Ok(changed) => self.written(batch, changed),
-            Err(error) => {
-                tracing::warn!(%error, events = batch.len(), "cannot write what became of events; trying them one by one");
-                tokio::time::sleep(SECOND_TRY_AFTER).await;
-                for settled in batch {
-                    self.settle_alone(settled).await;
+    /// Writes settlements of one kind. While the database is away they are kept and written when it is back;
+    /// what it refuses is tried one by one, since one that cannot be written must not take the others with it.
+    async fn settle(&self, alike: &[Settled]) {
+        let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.write(&settles).await {
+                Ok(changed) => return self.written(alike, changed),
+                Err(error) if error.is_outage() && !self.closing.has_begun() => {
+                    tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying again soon");
+                    let _ = self.closing.interrupts(tokio::time::sleep(pause)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying them one by one");
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                    break;
                 }
             }
         }
+        for settled in alike {
+            self.settle_alone(settled).await;
+        }
     }
 
-    /// One that cannot be written must not take the others with it.
     async fn settle_alone(&self, settled: &Settled) {
         match self.write(std::slice::from_ref(&settled.settle)).await {
             Ok(changed) => self.written(std::slice::from_ref(settled), changed),
@@ -174,65 +193,68 @@ impl Desk {
         writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
     }
 
-    fn written(&self, batch: &[Settled], changed: u64) {
-        // Only what took effect is told. More than one comes together only if all are done, which count alike.
-        batch
-            .iter()
-            .take(usize::try_from(changed).unwrap_or(usize::MAX))
-            .for_each(|settled| self.tell(settled));
-        let late = (batch.len() as u64).saturating_sub(changed);
-        if late > 0 {
-            self.metrics.settle_late.add(late);
-            tracing::warn!(
-                late,
-                "settlements came too late: their rows had been settled or claimed elsewhere"
-            );
+    /// Tells of settlements of one kind, of which so many took effect. Only what did is counted.
+    fn written(&self, alike: &[Settled], changed: u64) {
+        let Some(first) = alike.first() else { return };
+        self.count(&first.settle.settlement, changed);
+        let late = (alike.len() as u64).saturating_sub(changed);
+        if late == 0 {
+            alike.iter().for_each(|settled| self.log(settled));
+            return;
+        }
+        self.metrics.settle_late.add(late);
+        let events: Vec<_> = alike.iter().map(|settled| settled.event.id()).take(MOST_NAMED).collect();
+        tracing::warn!(
+            late,
+            of = alike.len(),
+            ?events,
+            "settlements came too late: their rows had been settled or claimed elsewhere"
+        );
+    }
+
+    fn count(&self, settlement: &Settlement, events: u64) {
+        match settlement {
+            Settlement::Done => self.metrics.dispatch_success.add(events),
+            Settlement::Deferred { .. } => self.metrics.dispatch_deferred.add(events),
+            Settlement::Retry { .. } => self.metrics.dispatch_failure.add(events),
+            Settlement::Dead { .. } => self.metrics.dispatch_dead.add(events),
+        }
+        if matches!(settlement, Settlement::Deferred { .. } | Settlement::Retry { .. }) {
+            self.feed.scheduled().notify_one();
         }
     }
 
-    /// Counts and logs one settlement. Never the payload.
-    fn tell(&self, settled: &Settled) {
-        let Settled { settle, event, attempts, .. } = settled;
+    /// Logs one settlement. Never the payload.
+    fn log(&self, settled: &Settled) {
+        let Settled { settle, event, .. } = settled;
+        let attempt = settle.attempts.unwrap_or_default() + 1;
         match &settle.settlement {
-            Settlement::Done => self.metrics.dispatch_success.increment(),
-            Settlement::Deferred { .. } => {
-                self.feed.scheduled().notify_one();
-                self.metrics.dispatch_deferred.increment();
-                if self.strict_order {
-                    let (event_id, aggregate_id) = (event.id(), event.aggregate_id());
-                    tracing::warn!(
-                        event_id,
-                        aggregate_id,
-                        "a deferred event lets later ones of its aggregate overtake it"
-                    );
-                }
-            }
-            Settlement::Retry { error, after } => {
-                self.feed.scheduled().notify_one();
-                self.metrics.dispatch_failure.increment();
-                tracing::info!(
-                    event_id = event.id(),
-                    event_type = event.event_type(),
-                    aggregate_type = event.aggregate_type(),
-                    aggregate_id = event.aggregate_id(),
-                    attempt = attempts + 1,
-                    ?after,
-                    error,
-                    "an event failed and is tried again"
-                );
-            }
-            Settlement::Dead { error } => {
-                self.metrics.dispatch_dead.increment();
-                tracing::error!(
-                    event_id = event.id(),
-                    event_type = event.event_type(),
-                    aggregate_type = event.aggregate_type(),
-                    aggregate_id = event.aggregate_id(),
-                    attempt = attempts + 1,
-                    error,
-                    "an event is dead"
-                );
-            }
+            Settlement::Done => {}
+            Settlement::Deferred { .. } if self.strict_order => tracing::warn!(
+                event_id = event.id(),
+                aggregate_id = event.aggregate_id(),
+                "a deferred event lets later ones of its aggregate overtake it"
+            ),
+            Settlement::Deferred { .. } => {}
+            Settlement::Retry { error, after } => tracing::info!(
+                event_id = event.id(),
+                event_type = event.event_type(),
+                aggregate_type = event.aggregate_type(),
+                aggregate_id = event.aggregate_id(),
+                attempt,
+                ?after,
+                error,
+                "an event failed and is tried again"
+            ),
+            Settlement::Dead { error } => tracing::error!(
+                event_id = event.id(),
+                event_type = event.event_type(),
+                aggregate_type = event.aggregate_type(),
+                aggregate_id = event.aggregate_id(),
+                attempt,
+                error,
+                "an event is dead"
+            ),
         }
     }
 }

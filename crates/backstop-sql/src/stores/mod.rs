@@ -1,5 +1,6 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
+mod alike;
 mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
@@ -99,6 +100,25 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// The status, where a statement that takes no hint must not choose an index for it.
     fn unindexed_status(&self) -> &'static str {
         "status"
+    }
+
+    /// Adds the moment `at` plus, for each of the rows, an offset of its own.
+    fn own_moment(&self, statement: &mut Statement, at: At, ids: &[&str], offsets: &[TimeDelta]) {
+        statement.push("case event_id");
+        for (id, offset) in ids.iter().zip(offsets) {
+            statement.push(" when ").bind(*id).push(" then ");
+            self.moment(statement, at, *offset);
+        }
+        statement.push(" end");
+    }
+
+    /// Adds, for each of the rows, a text of its own.
+    fn own_text(&self, statement: &mut Statement, ids: &[&str], texts: &[String]) {
+        statement.push("case event_id");
+        for (id, text) in ids.iter().zip(texts) {
+            statement.push(" when ").bind(*id).push(" then ").bind(text.as_str());
+        }
+        statement.push(" end");
     }
 
     /// Adds the condition that a row is one of these.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_core::codec::{Codec, HeaderCodec, Json};
-use backstop_core::delivery::Settlement;
 use backstop_core::inspect::{Count, Troubled};
 
+use super::alike::gather;
 use super::row::{self, int};
 use super::statements::{Statements, key};
 use super::{ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
@@ -327,22 +327,10 @@ impl Store for SqlStore {
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
-            let (done, others): (Vec<_>, Vec<_>) =
-                settles.iter().partition(|settle| settle.settlement == Settlement::Done);
-            let mut claims: BTreeMap<_, Vec<_>> = BTreeMap::new();
-            for settle in done {
-                claims.entry(settle.claim.as_ref().map(key)).or_default().push(settle.id.as_str());
-            }
             let mut connection = self.connection().await?;
             let mut settled = 0;
-            for (claim, ids) in &claims {
-                for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                    let statement = self.statements().done(at, *claim, ids);
-                    settled += self.execute_alone(&mut *connection, &statement).await?;
-                }
-            }
-            for settle in others {
-                let statement = self.statements().settle(at, settle);
+            for alike in gather(settles) {
+                let statement = self.statements().settle(at, &alike);
                 settled += self.execute_alone(&mut *connection, &statement).await?;
             }
             Ok(settled)

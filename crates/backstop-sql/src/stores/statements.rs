@@ -3,16 +3,13 @@
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
+use super::alike::{Alike, Ending};
 use super::{Dialect, Index, row};
 use crate::TableName;
 use crate::statement::{Statement, Value};
-use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Settle, Status};
-
-/// Longer error texts are cut: a stack trace must not blow up the row.
-const MAX_ERROR_CHARS: usize = 4_000;
+use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Status};
 
 /// Writes statements about one table in one dialect. Runs nothing.
 #[derive(Debug, Clone, Copy)]
@@ -32,10 +29,6 @@ impl Statements<'_> {
 
     pub(crate) fn moment(&self, statement: &mut Statement, at: At) {
         self.dialect.moment(statement, at, TimeDelta::zero());
-    }
-
-    fn moment_after(&self, statement: &mut Statement, at: At, span: Duration) {
-        self.dialect.moment(statement, at, delta(span));
     }
 
     fn moment_before(&self, statement: &mut Statement, at: At, span: Duration) {
@@ -135,29 +128,34 @@ impl Statements<'_> {
         statement
     }
 
-    /// Settles one row in any way.
-    pub(super) fn settle(&self, at: At, settle: &Settle) -> Statement {
-        let claim = settle.claim.as_ref().map(key);
-        let ids = [settle.id.as_str()];
+    /// Settles rows that end alike, each with its own delay and error.
+    pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
+        let Alike { claim, attempts, ref ids, ref delays, ref errors, .. } = *alike;
         let mut statement = self.begin("update {table} set ");
-        match &settle.settlement {
-            Settlement::Done => return self.done(at, claim, &ids),
-            Settlement::Deferred { after } => {
+        match alike.ending {
+            Ending::Done => return self.done(at, claim, ids),
+            Ending::Deferred => {
                 statement.push("status = 0, available_at = ");
-                self.moment_after(&mut statement, at, *after);
+                self.dialect.own_moment(&mut statement, at, ids, delays);
             }
-            Settlement::Retry { after, error } => {
+            Ending::Retry => {
                 statement.push("status = 2, attempts = attempts + 1, available_at = ");
-                self.moment_after(&mut statement, at, *after);
-                statement.push(", last_error = ").bind(cut(error));
+                self.dialect.own_moment(&mut statement, at, ids, delays);
+                statement.push(", last_error = ");
+                self.dialect.own_text(&mut statement, ids, errors);
             }
-            Settlement::Dead { error } => {
+            Ending::Dead => {
                 // When it died is recorded, so that a purge counts its age from then on.
-                statement.push("status = 3, last_error = ").bind(cut(error)).push(", done_at = ");
+                statement.push("status = 3, last_error = ");
+                self.dialect.own_text(&mut statement, ids, errors);
+                statement.push(", done_at = ");
                 self.moment(&mut statement, at);
             }
         }
-        self.push_settleable(&mut statement, claim, &ids);
+        self.push_settleable(&mut statement, claim, ids);
+        if let (Ending::Retry, Some(attempts)) = (alike.ending, attempts) {
+            statement.push(" and attempts = ").bind(i64::from(attempts));
+        }
         statement
     }
 
@@ -340,33 +338,7 @@ fn is(status: Status) -> &'static str {
 }
 
 /// A span longer than any table's life is as good as for ever.
-fn delta(span: Duration) -> TimeDelta {
+pub(super) fn delta(span: Duration) -> TimeDelta {
     const LONGEST: TimeDelta = TimeDelta::days(365 * 100);
     TimeDelta::from_std(span).map_or(LONGEST, |span| span.min(LONGEST))
-}
-
-/// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
-/// column may refuse, becomes visible.
-fn cut(error: &str) -> String {
-    let error = error.replace('\0', "␀");
-    match error.char_indices().nth(MAX_ERROR_CHARS) {
-        None => error,
-        Some(_) => error.chars().take(MAX_ERROR_CHARS - 3).chain("...".chars()).collect(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Rules: O-268.
-    #[test]
-    fn errors_are_cut_at_4000_characters_with_a_mark_and_never_inside_one() {
-        assert_eq!(cut("short"), "short");
-        let exact = "é".repeat(4_000);
-        assert_eq!(cut(&exact), exact);
-        let long = cut(&"é".repeat(4_001));
-        assert_eq!(long.chars().count(), 4_000);
-        assert!(long.ends_with("é..."));
-    }
 }

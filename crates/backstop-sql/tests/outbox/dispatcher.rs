@@ -12,7 +12,7 @@ use metrics_util::debugging::DebuggingRecorder;
 
 use crate::harness::{DEAD, DONE, NEW, RETRY, Shop, metrics, order};
 use crate::spied::Spied;
-use crate::steps::{Log, commit, dispatch, due_in, orders, placed, until_status};
+use crate::steps::{Log, commit, dispatch, due_in, orders, placed, tried, until_status};
 
 /// Rules: O-274, O-275, O-276, O-277, O-281.
 #[test]
@@ -42,6 +42,8 @@ async fn unless_told_otherwise_retries_wait_from_200_ms_on_and_at_most_60_s_spre
     let shop = Shop::open().await;
     shop.insert(&orders(2)).await;
     let dispatcher = dispatch(&shop, Settings::default().max_attempts(100), Failing::always());
+    tried(&shop, "0000", 4).await;
+    tried(&shop, "0001", 50).await;
     assert!(dispatcher.enqueue(Queued::cold(order("0000"), 4))); // the fifth try fails: 3.2 s
     assert!(dispatcher.enqueue(Queued::cold(order("0001"), 50))); // far beyond the maximum
     dispatcher.close().await.unwrap();

@@ -31,7 +31,10 @@ impl Dying {
         self.inner.insert(&mut tx, &[order(&id)], None).await.unwrap();
         tx.commit().await.unwrap();
         let settlement = Settlement::Dead { error: "still broken".to_owned() };
-        self.inner.settle(At::Database, &[Settle { id, claim: None, settlement }]).await.unwrap();
+        self.inner
+            .settle(At::Database, &[Settle { id, claim: None, attempts: None, settlement }])
+            .await
+            .unwrap();
     }
 }
 

@@ -13,10 +13,12 @@ use backstop_sql::{BoxFuture, Error};
 #[derive(Default)]
 pub(crate) struct Switches {
     pub(crate) settle_fails: AtomicBool,
+    pub(crate) settle_times_out: AtomicBool,
     pub(crate) poll_fails: AtomicBool,
     pub(crate) dead_fails: AtomicBool,
     pub(crate) purge_fails: AtomicBool,
     pub(crate) polls: AtomicUsize,
+    pub(crate) settles: AtomicUsize,
     pub(crate) inserts: AtomicUsize,
 }
 
@@ -34,9 +36,11 @@ impl Flaky {
 }
 
 fn broken<'a, T>() -> BoxFuture<'a, Result<T, Error>> {
-    Box::pin(async {
-        Err(Error::Database { doing: "failing on purpose", source: sqlx::Error::PoolTimedOut })
-    })
+    failing(sqlx::Error::RowNotFound)
+}
+
+fn failing<'a, T>(source: sqlx::Error) -> BoxFuture<'a, Result<T, Error>> {
+    Box::pin(async { Err(Error::Database { doing: "failing on purpose", source }) })
 }
 
 fn on(switch: &AtomicBool) -> bool {
@@ -72,7 +76,14 @@ impl Store for Flaky {
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
-        if on(&self.switches.settle_fails) { broken() } else { self.inner.settle(at, settles) }
+        self.switches.settles.fetch_add(1, Ordering::SeqCst);
+        if on(&self.switches.settle_times_out) {
+            failing(sqlx::Error::PoolTimedOut)
+        } else if on(&self.switches.settle_fails) {
+            broken()
+        } else {
+            self.inner.settle(at, settles)
+        }
     }
 
     fn query_dead<'a>(

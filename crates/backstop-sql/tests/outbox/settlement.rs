@@ -11,7 +11,7 @@ use tracing::Level;
 
 use crate::harness::{DEAD, DONE, NEW, RETRY, Row, Shop, order};
 use crate::logs::Logs;
-use crate::steps::{HOUR, dispatch, due_in, run, until_status};
+use crate::steps::{HOUR, dispatch, due_in, run, tried, until_status};
 
 /// The row of an event that was tried `attempts` times before and is answered so now.
 async fn settled(shop: &Shop, settings: Settings, attempts: u32, handler: impl Handler) -> Row {
@@ -227,10 +227,12 @@ async fn a_death_is_an_error_in_the_log_and_a_retry_is_worth_knowing_but_neither
     let shop = Shop::open().await;
     let secret = || Event::of("OrderPlaced").id("1").aggregate("Order", "42").json(&"secret").unwrap();
     shop.insert(&[secret()]).await;
+    tried(&shop, "1", 2).await;
     for (max_attempts, level) in [(5, Level::INFO), (3, Level::ERROR)] {
         let dispatcher = dispatch(&shop, Settings::default().max_attempts(max_attempts), Failing::always());
         assert!(dispatcher.enqueue(Queued::cold(secret(), 2)));
         dispatcher.close().await.unwrap();
+        tried(&shop, "1", 2).await;
         let lines = logs.having(level, "event_id=\"1\"");
         assert_eq!(lines.len(), 1, "{}", logs.all());
         for part in ["OrderPlaced", "aggregate_type=\"Order\"", "42", "attempt=3", "failed on purpose"] {

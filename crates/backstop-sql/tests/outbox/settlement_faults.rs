@@ -15,7 +15,7 @@ use crate::flaky::Flaky;
 use crate::harness::{DONE, NEW, RETRY, Shop, metrics, order};
 use crate::logs::Logs;
 use crate::spied::Spied;
-use crate::steps::{commit, dispatch, due_in, orders, placed, run, until_count, until_status};
+use crate::steps::{commit, dispatch, due_in, orders, placed, run, tried, until_count, until_status};
 
 #[tokio::test]
 async fn a_handler_that_panics_has_failed_and_its_worker_goes_on() {
@@ -68,6 +68,7 @@ async fn a_retry_policy_that_panics_is_told_and_the_standard_delay_is_used() {
     let settings = Settings::default().worker_count(1).retry_policy(policy);
     let dispatcher = dispatch(&shop, settings, Failing::always());
     for event in orders(6) {
+        tried(&shop, event.id(), 4).await;
         assert!(dispatcher.enqueue(Queued::cold(event, 4)));
     }
     dispatcher.close().await.unwrap();
@@ -106,6 +107,39 @@ async fn an_event_whose_settlement_is_lost_is_delivered_again_and_its_worker_goe
     until_status(&shop, "1", DONE).await;
     assert_eq!((recorder.count_of("1"), recorder.count_of("2")), (2, 1));
     outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_became_of_an_event_is_kept_while_the_database_is_away_and_written_when_it_is_back() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let recorder = Recording::new();
+    let outbox =
+        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    switches.settle_times_out.store(true, Ordering::SeqCst);
+    commit(&outbox, vec![order("1")]).await;
+    recorder.until(1).await;
+    eventually("several tries", async || switches.settles.load(Ordering::SeqCst) > 2).await;
+    outbox.nudge(); // the poller finds the row, which is still in flight
+    assert_eq!(shop.row("1").await.status, NEW);
+    switches.settle_times_out.store(false, Ordering::SeqCst);
+    until_status(&shop, "1", DONE).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.count_of("1"), 1);
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_for_a_database_that_is_away() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let recorder = Recording::new();
+    let outbox =
+        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    switches.settle_times_out.store(true, Ordering::SeqCst);
+    commit(&outbox, vec![order("1")]).await;
+    recorder.until(1).await;
+    outbox.close().await.unwrap();
+    assert_eq!(shop.row("1").await.status, NEW);
 }
 
 /// Lets every update pass but those of one row.

@@ -37,6 +37,12 @@ pub(crate) async fn until_count(shop: &Shop, status: i64, count: i64) {
     eventually(&format!("{count} rows of status {status}"), async || shop.count(status).await == count).await;
 }
 
+/// Makes a row look as if so many tries had failed.
+pub(crate) async fn tried(shop: &Shop, id: &str, attempts: u32) {
+    let update = sqlx::query("update outbox_event set attempts = ? where event_id = ?");
+    update.bind(attempts).bind(id).execute(&shop.pool).await.unwrap();
+}
+
 /// In how many seconds a row is due.
 pub(crate) async fn due_in(shop: &Shop, id: &str) -> f64 {
     sqlx::query_scalar(

@@ -20,7 +20,12 @@ async fn work(it: &Fresh, owner: String) -> Vec<String> {
         if rows.is_empty() && it.poll(NOW, 1).await.is_empty() {
             return taken;
         }
-        let done = |row: backstop_sql::store::Row| Settle { id: row.id, claim: row.claim, settlement: Done };
+        let done = |row: backstop_sql::store::Row| Settle {
+            id: row.id,
+            claim: row.claim,
+            attempts: None,
+            settlement: Done,
+        };
         let settles: Vec<_> = rows.into_iter().map(done).collect();
         assert_eq!(it.store.settle(at(NOW), &settles).await.unwrap(), settles.len() as u64);
         taken.extend(settles.into_iter().map(|settle| settle.id));

@@ -219,7 +219,7 @@ impl Fresh {
         seconds: i64,
         settlement: Settlement,
     ) -> u64 {
-        let settle = Settle { id: id.to_owned(), claim: claim.cloned(), settlement };
+        let settle = Settle { id: id.to_owned(), claim: claim.cloned(), attempts: None, settlement };
         self.store.settle(at(seconds), &[settle]).await.unwrap()
     }
 

@@ -98,6 +98,7 @@ backstop_testkit::suite! {
         let done = |row: &backstop_sql::store::Row| backstop_sql::store::Settle {
             id: row.id.clone(),
             claim: row.claim.clone(),
+            attempts: None,
             settlement: Done,
         };
         assert_eq!(orders.settle(at(10), &rows.iter().map(done).collect::<Vec<_>>()).await.unwrap(), 2);

@@ -104,11 +104,12 @@ backstop_testkit::suite! {
         let settle = |row: &Row| Settle {
             id: row.id.clone(),
             claim: row.claim.clone(),
+            attempts: None,
             settlement: Done,
         };
         let mut settles: Vec<_> = rows.iter().map(settle).collect();
         settles[2].claim = Some(Claim { owner: "node-1".into(), seq: 1 }); // not the owner of c
-        settles.push(Settle { id: "d".to_owned(), claim: None, settlement: Done });
+        settles.push(Settle { id: "d".to_owned(), claim: None, attempts: None, settlement: Done });
         assert_eq!(it.store.settle(at(110), &settles).await.unwrap(), 3);
         let mut status = Vec::new();
         for id in ["a", "b", "c", "d"] {
@@ -123,11 +124,54 @@ backstop_testkit::suite! {
         let done = |event: &Event| Settle {
             id: event.id().to_owned(),
             claim: None,
+            attempts: None,
             settlement: Done,
         };
         let settles: Vec<_> = events.iter().map(done).collect();
         assert_eq!(it.store.settle(at(5_000), &settles).await.unwrap(), 1_203);
         assert_eq!(it.store.settle(at(5_000), &[]).await.unwrap(), 0);
+    }
+
+    async fn what_ends_alike_is_written_together_each_row_with_its_own_moment_and_error(it) {
+        let events: Vec<_> = (0..250).map(|number| event(&format!("{number:05}"), number)).collect();
+        it.insert(&events).await;
+        let settle = |(number, event): (i64, &Event)| Settle {
+            id: event.id().to_owned(),
+            claim: None,
+            attempts: Some(0),
+            settlement: match number % 3 {
+                0 => retry(number.unsigned_abs(), &format!("error {number}")),
+                1 => dead(&format!("error {number}")),
+                _ => deferred(number.unsigned_abs()),
+            },
+        };
+        let settles: Vec<_> = (0..).zip(&events).map(settle).collect();
+        assert_eq!(it.store.settle(at(1_000), &settles).await.unwrap(), 250);
+        for number in [0, 1, 2, 99, 100, 101, 247, 248, 249] {
+            let row = it.state(&format!("{number:05}")).await;
+            let due = row.available_at.map(|due| due - moment(1_000)).map(|ahead| ahead.num_seconds());
+            let error = row.last_error.clone();
+            match number % 3 {
+                0 => assert_eq!((row.status, row.attempts, due), (2, 1, Some(number)), "{row:?}"),
+                1 => assert_eq!((row.status, row.done_at), (3, Some(moment(1_000))), "{row:?}"),
+                _ => assert_eq!((row.status, row.attempts, due), (0, 0, Some(number)), "{row:?}"),
+            }
+            assert_eq!(error, (number % 3 != 2).then(|| format!("error {number}")));
+        }
+    }
+
+    async fn a_retry_that_is_written_again_because_its_answer_was_lost_counts_once(it) {
+        it.insert(&events("ab")).await;
+        let settle = |id: &str| Settle {
+            id: id.to_owned(),
+            claim: None,
+            attempts: Some(0),
+            settlement: retry(5, "no answer"),
+        };
+        assert_eq!(it.store.settle(at(10), &[settle("a")]).await.unwrap(), 1);
+        assert_eq!(it.store.settle(at(11), &[settle("a"), settle("b")]).await.unwrap(), 1);
+        assert_eq!((it.state("a").await.attempts, it.state("b").await.attempts), (1, 1));
+        assert_eq!(it.state("a").await.available_at, Some(moment(15)));
     }
 
     /// Rules: O-268.
@@ -144,7 +188,7 @@ backstop_testkit::suite! {
     async fn settlements_by_the_databases_own_clock_are_counted_from_now_on(it) {
         it.insert(&events("a")).await;
         let before = SystemClock.now();
-        let settle = Settle { id: "a".to_owned(), claim: None, settlement: retry(3_600, "later") };
+        let settle = Settle { id: "a".to_owned(), claim: None, attempts: None, settlement: retry(3_600, "later") };
         assert_eq!(it.store.settle(At::Database, &[settle]).await.unwrap(), 1);
         let wait = it.state("a").await.available_at.unwrap() - before;
         // The servers run here, so the clocks agree; a time zone gone wrong would be hours off.

@@ -28,8 +28,8 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
         }
         let settlement = delivery.deliver(&queued).await;
         let Queued { event, attempts, claim, .. } = queued;
-        let settle = Settle { id: event.id().to_owned(), claim, settlement };
-        settled.send(Settled { settle, event, attempts, hold }).await;
+        let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
+        settled.send(Settled { settle, event, hold }).await;
     }
 }
 

@@ -168,6 +168,7 @@ fn bury(id: String, claim: Option<Claim>, problem: &str) -> Settle {
     Settle {
         id,
         claim,
+        attempts: None,
         settlement: Settlement::Dead { error: format!("the row cannot be decoded: {problem}") },
     }
 }

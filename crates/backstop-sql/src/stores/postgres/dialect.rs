@@ -45,6 +45,18 @@ impl Dialect for PostgresDialect {
         statement.push("event_id = any(").bind(Value::Texts(ids)).push(")");
     }
 
+    fn own_moment(&self, statement: &mut Statement, at: At, ids: &[&str], offsets: &[TimeDelta]) {
+        let micros = offsets.iter().map(|offset| offset.num_microseconds().unwrap_or(i64::MAX).to_string());
+        self.moment(statement, at, TimeDelta::zero());
+        statement.push(" + ");
+        push_own(statement, ids, micros.collect());
+        statement.push("::bigint * interval '1 microsecond'");
+    }
+
+    fn own_text(&self, statement: &mut Statement, ids: &[&str], texts: &[String]) {
+        push_own(statement, ids, texts.to_vec());
+    }
+
     fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
         let ClaimQuestion { table, owner, timeout, due } = *question;
         let statements = question.statements(self);
@@ -103,4 +115,12 @@ impl Dialect for PostgresDialect {
             _ => None,
         }
     }
+}
+
+/// Adds, for each of the rows, the text at its place. Arrays, so that the statement's text does not change with
+/// their number, and it is prepared once.
+fn push_own(statement: &mut Statement, ids: &[&str], texts: Vec<String>) {
+    let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+    statement.push("(").bind(Value::Texts(texts)).push("::text[])[array_position(");
+    statement.bind(Value::Texts(ids)).push("::text[], event_id::text)]");
 }

@@ -1,0 +1,146 @@
+//! Settlements that end alike, gathered so that one statement writes them all.
+
+use std::collections::BTreeMap;
+
+use backstop_core::delivery::Settlement;
+use chrono::TimeDelta;
+
+use super::statements::{delta, key};
+use crate::store::Settle;
+
+/// How many rows one statement settles, well below what any database allows as bound values.
+const ROWS: usize = 500;
+
+/// The same where each row has values of its own, which some databases look up one after the other.
+const ROWS_WITH_VALUES: usize = 100;
+
+/// Longer error texts are cut: a stack trace must not blow up the row.
+const MAX_ERROR_CHARS: usize = 4_000;
+
+/// How an event ended, without what differs from one to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ending {
+    Done,
+    Deferred,
+    Retry,
+    Dead,
+}
+
+/// Rows that one statement settles: the same ending, under the same claim, after as many failed tries.
+#[derive(Debug)]
+pub(super) struct Alike<'a> {
+    pub(super) ending: Ending,
+    pub(super) claim: Option<(&'a str, i64)>,
+    pub(super) attempts: Option<u32>,
+    pub(super) ids: Vec<&'a str>,
+    /// How long each row is put off, where it is.
+    pub(super) delays: Vec<TimeDelta>,
+    /// Why each failed, where it did.
+    pub(super) errors: Vec<String>,
+}
+
+/// Gathers settlements by how they end. An id that is given twice is written once for each time.
+pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
+    let mut groups: BTreeMap<_, Vec<&Settle>> = BTreeMap::new();
+    for settle in settles {
+        let ending = ending(&settle.settlement);
+        // Only a retry is fenced by them, so nothing else is kept apart for their sake.
+        let attempts = settle.attempts.filter(|_| ending == Ending::Retry);
+        groups.entry((ending, settle.claim.as_ref().map(key), attempts)).or_default().push(settle);
+    }
+    let chunks = groups.iter().flat_map(|(&(ending, claim, attempts), settles)| {
+        let rows = if ending == Ending::Done { ROWS } else { ROWS_WITH_VALUES };
+        settles.chunks(rows).map(move |settles| Alike {
+            ending,
+            claim,
+            attempts,
+            ids: settles.iter().map(|settle| settle.id.as_str()).collect(),
+            delays: settles.iter().filter_map(|settle| delay(&settle.settlement)).collect(),
+            errors: settles.iter().filter_map(|settle| error(&settle.settlement)).map(cut).collect(),
+        })
+    });
+    chunks.collect()
+}
+
+fn ending(settlement: &Settlement) -> Ending {
+    match settlement {
+        Settlement::Done => Ending::Done,
+        Settlement::Deferred { .. } => Ending::Deferred,
+        Settlement::Retry { .. } => Ending::Retry,
+        Settlement::Dead { .. } => Ending::Dead,
+    }
+}
+
+fn delay(settlement: &Settlement) -> Option<TimeDelta> {
+    match settlement {
+        Settlement::Deferred { after } | Settlement::Retry { after, .. } => Some(delta(*after)),
+        Settlement::Done | Settlement::Dead { .. } => None,
+    }
+}
+
+fn error(settlement: &Settlement) -> Option<&str> {
+    match settlement {
+        Settlement::Retry { error, .. } | Settlement::Dead { error } => Some(error),
+        Settlement::Done | Settlement::Deferred { .. } => None,
+    }
+}
+
+/// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
+/// column may refuse, becomes visible.
+fn cut(error: &str) -> String {
+    let error = error.replace('\0', "␀");
+    match error.char_indices().nth(MAX_ERROR_CHARS) {
+        None => error,
+        Some(_) => error.chars().take(MAX_ERROR_CHARS - 3).chain("...".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::Claim;
+
+    /// Rules: O-268.
+    #[test]
+    fn errors_are_cut_at_4000_characters_with_a_mark_and_never_inside_one() {
+        assert_eq!(cut("short"), "short");
+        let exact = "é".repeat(4_000);
+        assert_eq!(cut(&exact), exact);
+        let long = cut(&"é".repeat(4_001));
+        assert_eq!(long.chars().count(), 4_000);
+        assert!(long.ends_with("é..."));
+    }
+
+    #[test]
+    fn what_ends_alike_is_one_statement_and_only_retries_are_kept_apart_by_their_tries() {
+        let claim = Claim { owner: "node-1".into(), seq: 3 };
+        let retry = || Settlement::Retry { after: Duration::from_secs(1), error: "no".into() };
+        let settle = |id: &str, attempts, settlement| Settle {
+            id: id.to_owned(),
+            claim: Some(claim.clone()),
+            attempts: Some(attempts),
+            settlement,
+        };
+        let settles = [
+            settle("a", 0, Settlement::Done),
+            settle("b", 1, retry()),
+            settle("c", 7, Settlement::Done),
+            settle("d", 1, retry()),
+            settle("e", 2, retry()),
+            settle("f", 9, Settlement::Dead { error: "given up".into() }),
+        ];
+        let gathered = gather(&settles);
+        let shown: Vec<_> = gathered.iter().map(|it| (it.ending, it.attempts, it.ids.concat())).collect();
+        let expected = [
+            (Ending::Done, None, "ac"),
+            (Ending::Retry, Some(1), "bd"),
+            (Ending::Retry, Some(2), "e"),
+            (Ending::Dead, None, "f"),
+        ];
+        assert_eq!(shown, expected.map(|(ending, attempts, ids)| (ending, attempts, ids.to_owned())));
+        assert_eq!((gathered[1].delays.len(), gathered[1].errors.len()), (2, 2));
+        assert_eq!((gathered[3].delays.len(), gathered[3].errors.len()), (0, 1));
+    }
+}
