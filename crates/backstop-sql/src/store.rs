@@ -47,7 +47,7 @@ pub enum Done {
 
 /// Which due rows are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Due {
+pub struct Due<'a> {
     /// By which clock they are due.
     pub at: At,
     /// Rows younger than this are left alone.
@@ -56,6 +56,19 @@ pub struct Due {
     pub limit: u32,
     /// Which of more than that.
     pub order: Order,
+    /// Only rows behind this place in the order of [`Order::Due`]: what came before was read already.
+    pub after: Option<&'a Place>,
+}
+
+/// A place in the order in which rows become due.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// When the row is due.
+    pub due_at: Timestamp,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// The event's id.
+    pub id: String,
 }
 
 /// Which due rows are chosen when there are more than wanted. They are handed on as they were created
@@ -106,8 +119,19 @@ pub struct Row {
     pub attempts: u32,
     /// The claim it was read under, if it was claimed.
     pub claim: Option<Claim>,
+    /// Since when it has been due, if that can be read.
+    pub due_at: Option<Timestamp>,
+    /// When it was created, if that can be read.
+    pub created_at: Option<Timestamp>,
     /// The event, or why its row cannot be decoded.
     pub event: Result<Event, String>,
+}
+
+impl Row {
+    /// Its place among the due rows.
+    pub fn place(&self) -> Option<Place> {
+        Some(Place { due_at: self.due_at?, created_at: self.created_at?, id: self.id.clone() })
+    }
 }
 
 /// What becomes of one row.
@@ -216,7 +240,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), Error>>;
 
     /// Reads due rows without taking them. Only safe where one node reads the table.
-    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>>;
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
     /// How long it takes until the next pending row becomes due; none if no row is scheduled ahead. A store
     /// that cannot tell leaves it to the poller's interval.
@@ -230,7 +254,7 @@ pub trait Store: Send + Sync + 'static {
         &'a self,
         owner: &'a Arc<str>,
         timeout: Duration,
-        due: Due,
+        due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
     /// Gives claimed rows back, for any node to take at once.

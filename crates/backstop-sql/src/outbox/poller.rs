@@ -1,6 +1,7 @@
 //! The poller: looks for due rows at an interval, and hands them on as far as there is room.
 
 mod cycle;
+mod sweep;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -18,7 +19,8 @@ use super::lifecycle::Lifecycle;
 use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
-use cycle::{Cycle, Next};
+use cycle::Cycle;
+use sweep::Next;
 
 /// The settings of a [`Poller`]; [`build`](Settings::build) checks them.
 #[derive(Debug, Clone)]
@@ -248,12 +250,14 @@ impl Poller {
         )
     }
 
-    /// Polls once. After [`close`](Self::close) it does nothing.
+    /// Polls once, from the first due row on. After [`close`](Self::close) it does nothing.
     pub async fn poll(&self) -> Result<(), Error> {
         if self.lifecycle.is_closed() {
             return Ok(());
         }
-        self.cycle.lock().await.run().await.map(drop)
+        let mut cycle = self.cycle.lock().await;
+        cycle.start_over();
+        cycle.run().await.map(drop)
     }
 
     /// Wakes the background loop: there is something to find.

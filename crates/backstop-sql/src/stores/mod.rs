@@ -21,7 +21,7 @@ use chrono::TimeDelta;
 use crate::connection::{Connection, Connections};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
-use crate::store::{At, Done, Due};
+use crate::store::{At, Done, Due, Place};
 use crate::{BoxFuture, Error, TableName};
 
 pub use kind::DatabaseKind;
@@ -119,6 +119,13 @@ pub trait Dialect: fmt::Debug + Send + Sync {
             statement.push(" when ").bind(*id).push(" then ").bind(text.as_str());
         }
         statement.push(" end");
+    }
+
+    /// Adds the condition that a row is behind a place in the order in which rows become due, in words that let
+    /// an index begin there.
+    fn push_behind(&self, statement: &mut Statement, Place { due_at, created_at, id }: &Place) {
+        statement.push("(available_at, created_at, event_id) > (").bind(*due_at);
+        statement.push(", ").bind(*created_at).push(", ").bind(id.as_str()).push(")");
     }
 
     /// Adds the condition that a row is one of these.
@@ -220,7 +227,7 @@ pub struct ClaimQuestion<'a> {
     pub(crate) table: &'a TableName,
     pub(crate) owner: &'a str,
     pub(crate) timeout: Duration,
-    pub(crate) due: Due,
+    pub(crate) due: Due<'a>,
 }
 
 impl ClaimQuestion<'_> {

@@ -48,7 +48,7 @@ pub(crate) const TROUBLED_KINDS: [Kind; 8] =
     [Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
 
 /// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
-pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due) -> Vec<Vec<Value>> {
+pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>> {
     let limit = due.limit as usize;
     if rows.len() > limit {
         let key = |row: &Vec<Value>| {
@@ -63,9 +63,9 @@ pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due) -> Vec<Vec<Value>> {
 
 /// Due rows are chosen by when they are due, and handed on in the order they were created.
 pub(crate) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
-    let mut rows: Vec<_> = rows.into_iter().map(|row| (time(&row[8]), to_row(codec, &row, owner))).collect();
-    rows.sort_by(|(a_time, a), (b_time, b)| (a_time, &a.id).cmp(&(b_time, &b.id)));
-    rows.into_iter().map(|(_, row)| row).collect()
+    let mut rows: Vec<_> = rows.into_iter().map(|row| to_row(codec, &row, owner)).collect();
+    rows.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+    rows
 }
 
 fn to_row(codec: &dyn HeaderCodec, values: &[Value], owner: Option<&Arc<str>>) -> Row {
@@ -74,6 +74,8 @@ fn to_row(codec: &dyn HeaderCodec, values: &[Value], owner: Option<&Arc<str>>) -
         id: text(&values[0]).unwrap_or_default(),
         attempts: count(&values[7]),
         claim,
+        due_at: time(&values[9]),
+        created_at: time(&values[8]),
         event: to_event(codec, values),
     }
 }

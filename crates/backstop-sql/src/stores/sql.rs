@@ -102,13 +102,13 @@ impl SqlStore {
 
     /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
     #[doc(hidden)]
-    pub fn poll_statement(&self, due: Due) -> Statement {
+    pub fn poll_statement(&self, due: Due<'_>) -> Statement {
         self.statements().poll(due)
     }
 
     /// The statement with which [`claim`](Store::claim) chooses rows, for whoever wants to read its plan.
     #[doc(hidden)]
-    pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due) -> Statement {
+    pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due<'_>) -> Statement {
         self.dialect.claim_statement(&ClaimQuestion { table: &self.table, owner, timeout, due })
     }
 
@@ -274,7 +274,7 @@ impl Store for SqlStore {
         })
     }
 
-    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
             let mut connection = self.connection().await?;
             let rows = self.fetch(&mut *connection, &self.statements().poll(due), &row::KINDS).await?;
@@ -299,7 +299,7 @@ impl Store for SqlStore {
         &'a self,
         owner: &'a Arc<str>,
         timeout: Duration,
-        due: Due,
+        due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
             let question = ClaimQuestion { table: &self.table, owner, timeout, due };

@@ -70,7 +70,7 @@ impl Statements<'_> {
     }
 
     /// Reads due rows.
-    pub(super) fn poll(&self, due: Due) -> Statement {
+    pub(super) fn poll(&self, due: Due<'_>) -> Statement {
         let mut statement = self.begin("");
         self.push_due(&mut statement, &row::columns(self.dialect, "claim_seq"), due, None, "");
         statement
@@ -85,7 +85,7 @@ impl Statements<'_> {
         &self,
         statement: &mut Statement,
         columns: &str,
-        due: Due,
+        due: Due<'_>,
         claim_timeout: Option<Duration>,
         lock: &str,
     ) {
@@ -101,6 +101,10 @@ impl Statements<'_> {
             statement.push(&format!("{open}select {columns} from {from} where {condition}"));
             statement.push(" and available_at <= ");
             self.moment(statement, due.at);
+            if let (Some(place), Order::Due) = (due.after, due.order) {
+                statement.push(" and ");
+                self.dialect.push_behind(statement, place);
+            }
             if !due.skip_recent.is_zero() {
                 statement.push(" and created_at <= ");
                 self.moment_before(statement, due.at, due.skip_recent);

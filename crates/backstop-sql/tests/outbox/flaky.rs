@@ -60,7 +60,7 @@ impl Store for Flaky {
         self.inner.insert(connection, events, born)
     }
 
-    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         self.switches.polls.fetch_add(1, Ordering::SeqCst);
         if on(&self.switches.poll_fails) { broken() } else { self.inner.poll(due) }
     }
@@ -69,7 +69,7 @@ impl Store for Flaky {
         &'a self,
         owner: &'a Arc<str>,
         timeout: Duration,
-        due: Due,
+        due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         self.switches.polls.fetch_add(1, Ordering::SeqCst);
         if on(&self.switches.poll_fails) { broken() } else { self.inner.claim(owner, timeout, due) }

@@ -78,7 +78,7 @@ macro_rules! forward {
         }
     };
     (@ poll) => {
-        fn poll(&self, due: backstop_sql::store::Due) -> backstop_sql::BoxFuture<'_, Result<Vec<backstop_sql::store::Row>, backstop_sql::Error>> {
+        fn poll<'a>(&'a self, due: backstop_sql::store::Due<'a>) -> backstop_sql::BoxFuture<'a, Result<Vec<backstop_sql::store::Row>, backstop_sql::Error>> {
             self.inner.poll(due)
         }
     };
@@ -87,7 +87,7 @@ macro_rules! forward {
             &'a self,
             owner: &'a std::sync::Arc<str>,
             timeout: std::time::Duration,
-            due: backstop_sql::store::Due,
+            due: backstop_sql::store::Due<'a>,
         ) -> backstop_sql::BoxFuture<'a, Result<Vec<backstop_sql::store::Row>, backstop_sql::Error>> {
             self.inner.claim(owner, timeout, due)
         }

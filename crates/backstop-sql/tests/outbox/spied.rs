@@ -52,7 +52,7 @@ async fn run(step: Option<&Step>) {
 impl Store for Spied {
     forward!(migrate, check, insert, release, census, troubled, query_dead, count_dead, replay_dead, purge);
 
-    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
             let rows = self.inner.poll(due).await;
             run(self.after_read.as_ref()).await;
@@ -64,7 +64,7 @@ impl Store for Spied {
         &'a self,
         owner: &'a Arc<str>,
         timeout: Duration,
-        due: Due,
+        due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
             let rows = self.inner.claim(owner, timeout, due).await;

@@ -10,13 +10,13 @@ use tokio::sync::Semaphore;
 /// How due rows were asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    Poll(Due),
-    Claim { owner: String, timeout: Duration, due: Due },
+    Poll(Due<'static>),
+    Claim { owner: String, timeout: Duration, due: Due<'static> },
 }
 
 impl Asked {
-    /// Which rows were wanted, either way.
-    pub(crate) fn due(&self) -> Due {
+    /// Which rows were wanted, either way, wherever the look began.
+    pub(crate) fn due(&self) -> Due<'static> {
         match self {
             Self::Poll(due) | Self::Claim { due, .. } => *due,
         }
@@ -101,9 +101,9 @@ impl Store for Watched {
         purge
     );
 
-    fn poll(&self, due: Due) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
-            self.note(Asked::Poll(due)).await;
+            self.note(Asked::Poll(Due { after: None, ..due })).await;
             let rows = self.inner.poll(due).await;
             self.gate_after.acquire().await.unwrap().forget();
             rows
@@ -114,10 +114,11 @@ impl Store for Watched {
         &'a self,
         owner: &'a Arc<str>,
         timeout: Duration,
-        due: Due,
+        due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
-            self.note(Asked::Claim { owner: owner.to_string(), timeout, due }).await;
+            let asked = Due { after: None, ..due };
+            self.note(Asked::Claim { owner: owner.to_string(), timeout, due: asked }).await;
             self.inner.claim(owner, timeout, due).await
         })
     }

@@ -245,8 +245,8 @@ pub(crate) fn at(seconds: i64) -> At {
     At::Instant(moment(seconds))
 }
 
-pub(crate) fn due(seconds: i64, limit: u32) -> Due {
-    Due { at: at(seconds), skip_recent: Duration::ZERO, limit, order: Order::Due }
+pub(crate) fn due(seconds: i64, limit: u32) -> Due<'static> {
+    Due { at: at(seconds), skip_recent: Duration::ZERO, limit, order: Order::Due, after: None }
 }
 
 /// An event of that id that happened at that moment.

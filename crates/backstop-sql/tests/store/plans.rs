@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_sql::connection::Kind;
 use backstop_sql::statement::Statement;
-use backstop_sql::store::{At, DatabaseKind, DeadFilter, Due, Order, Purgeable};
+use backstop_sql::store::{At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable};
 
 use crate::harness::*;
 
@@ -106,6 +106,19 @@ fn check(kind: DatabaseKind, what: &str, index: &str, plan: &str) {
     }
 }
 
+/// Fails unless the index is entered at the place, in place of being filtered from its beginning.
+fn check_that_it_begins_there(kind: DatabaseKind, plan: &str) {
+    let begins = match kind {
+        DatabaseKind::Postgres => plan.lines().any(|line| {
+            line.contains("Index Cond:") && line.contains("ROW(available_at, created_at, (event_id)::text) >")
+        }),
+        DatabaseKind::Sqlite => plan.contains("(available_at,created_at,event_id)>(?,?,?)"),
+        // It only tells that it reads a range of the key's second part.
+        DatabaseKind::Mysql => plan.contains("\"range\""),
+    };
+    assert!(begins, "{plan}");
+}
+
 backstop_testkit::suite! {
     over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
 
@@ -133,6 +146,16 @@ backstop_testkit::suite! {
                 check(it.kind, &format!("claim by {order:?}"), index, &claim);
             }
         }
+        let behind = Place { due_at: moment(2_500), created_at: moment(2_500), id: "due".to_owned() };
+        let due = Due { after: Some(&behind), ..due(5_000, 500) };
+        let index = if mysql { "idx_status_available" } else { "idx_due" };
+        let poll = plan(&it, it.store.poll_statement(due)).await;
+        check(it.kind, "poll behind a place", index, &poll);
+        check_that_it_begins_there(it.kind, &poll);
+        let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
+        check(it.kind, "claim behind a place", index, &claim);
+        check_that_it_begins_there(it.kind, &claim);
+
         let index = if mysql { "idx_created" } else { "idx_ended" };
         for statement in it.store.purge_statements(Purgeable::Ended, at(100_000), MINUTE, 500) {
             check(it.kind, "purge", index, &plan(&it, statement).await);

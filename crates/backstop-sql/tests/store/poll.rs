@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_core::delivery::Settlement::Done;
 use backstop_core::{Clock, Event, SystemClock};
-use backstop_sql::store::{At, DatabaseKind, Due, Order, Store};
+use backstop_sql::store::{At, DatabaseKind, Due, Order, Row, Store};
 
 use crate::harness::*;
 
@@ -53,6 +53,25 @@ backstop_testkit::suite! {
         let strict = |limit| Due { order: Order::Created, ..due(60, limit) };
         assert_eq!(ids(&it.store.poll(strict(2)).await.unwrap()), "ab");
         assert_eq!(ids(&it.store.poll(Due { at: at(35), ..strict(2) }).await.unwrap()), "bc");
+    }
+
+    async fn a_look_can_go_on_behind_the_last_row_of_the_one_before(it) {
+        it.insert(&[event("a", 1), event("b", 1), event("c", 1), event("d", 2), event("e", 3)]).await;
+        it.settle("b", 10, retry(0, "due at 10")).await;
+        let (mut seen, mut after) = (String::new(), None);
+        for _ in 0..3 {
+            let rows = it.store.poll(Due { after: after.as_ref(), ..due(60, 2) }).await.unwrap();
+            seen.push_str(&ids(&rows));
+            after = rows.iter().filter_map(Row::place).max().or(after);
+        }
+        // Chosen by when they are due (a, c, d, e, then b), and each look handed on by creation.
+        assert_eq!(seen, "acdeb");
+        assert_eq!(ids(&it.store.poll(Due { after: after.as_ref(), ..due(60, 2) }).await.unwrap()), "");
+        let claimed = it.claim("node-1", 20, 1).await; // a
+        let behind = claimed[0].place();
+        let due = Due { after: behind.as_ref(), ..due(60, 2) };
+        let claimed = it.store.claim(&"node-1".into(), MINUTE, due).await.unwrap();
+        assert_eq!(ids(&claimed), "cd");
     }
 
     /// Rules: O-176, O-177, O-178, O-179, O-259.
@@ -143,7 +162,7 @@ backstop_testkit::suite! {
         let at = |offset: i64| now + chrono::TimeDelta::seconds(offset);
         let event = |id: &str, seconds| Event::of("T").id(id).occurred_at(at(seconds)).json(&()).unwrap();
         it.insert(&[event("past", -30), event("recent", -10), event("future", 600)]).await;
-        let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due };
+        let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due, after: None };
         assert_eq!(ids(&it.store.poll(due(Duration::ZERO)).await.unwrap()), "pastrecent");
         assert_eq!(ids(&it.store.poll(due(Duration::from_secs(25))).await.unwrap()), "past");
         let claimed = it.store.claim(&"node-1".into(), MINUTE, due(Duration::ZERO)).await.unwrap();

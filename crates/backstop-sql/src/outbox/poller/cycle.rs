@@ -6,25 +6,15 @@ use std::time::Duration;
 use backstop_core::delivery::Settlement;
 use backstop_core::{Clock, Event, SystemClock, telemetry};
 
+use super::sweep::{Next, Seen, Sweep};
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
 use crate::outbox::in_flight::LettingGo;
 use crate::outbox::unheld::Unheld;
-use crate::store::{At, Claim, Due, Row, Settle, Store};
+use crate::store::{At, Claim, Due, Order, Place, Row, Settle, Store};
 
 /// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
 const MOST_READ_AGAIN: u32 = 5_000;
-
-/// What follows a look at the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
-    /// More rows are likely to wait.
-    Again,
-    /// More rows may wait, and nobody has room for them.
-    WhenThereIsRoom,
-    /// Nothing is known to wait.
-    Rest,
-}
 
 /// One look at the table.
 pub(super) struct Cycle {
@@ -34,8 +24,9 @@ pub(super) struct Cycle {
     letting_go: Option<Arc<LettingGo>>,
     metrics: Arc<telemetry::Outbox>,
     pub(super) settings: Settings,
-    /// The ids that the last look found.
-    found: Vec<String>,
+    sweep: Sweep,
+    /// How many rows the last look found, and where it ended.
+    found: (usize, Option<Place>),
 }
 
 impl Cycle {
@@ -45,6 +36,7 @@ impl Cycle {
         metrics: Arc<telemetry::Outbox>,
         settings: Settings,
     ) -> Self {
+        let sweep = Sweep::new(settings.batch_size, false);
         Self {
             store,
             handler,
@@ -52,41 +44,48 @@ impl Cycle {
             letting_go: None,
             metrics,
             settings,
-            found: Vec::new(),
+            sweep,
+            found: (0, None),
         }
     }
 
     /// The cycle of a poller that feeds a dispatcher shares these with it.
     pub(super) fn feeding(self, unheld: Arc<Unheld>, letting_go: Arc<LettingGo>) -> Self {
-        Self { unheld, letting_go: Some(letting_go), ..self }
+        let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
+        Self { unheld, letting_go: Some(letting_go), sweep, ..self }
     }
 
     /// Polls once and tells what follows.
     pub(super) async fn run(&mut self) -> Result<Next, Error> {
         self.unheld.release(&*self.store).await;
-        let room = u32::try_from(self.handler.available_capacity()).unwrap_or(u32::MAX);
-        let wanted = self.settings.batch_size.min(room);
+        let wanted = self.sweep.batch(self.handler.available_capacity());
         if wanted == 0 {
             return Ok(Next::WhenThereIsRoom);
         }
         let letting_go = self.letting_go.clone();
         let _look = letting_go.as_ref().map(|letting_go| letting_go.look());
+        let after = self.sweep.begin(SystemClock.ticks());
         let held_before = self.handler.held();
-        let limit = self.limit(wanted, held_before);
-        let rows = self.read(limit).await?;
-        self.show_lag(&rows);
-        let found = rows.iter().map(|row| row.id.clone()).collect();
+        let limit = self.limit(wanted, after.as_ref(), held_before);
+        let rows = self.read(limit, after.as_ref()).await?;
+        if after.is_none() {
+            self.show_lag(&rows);
+        }
+        let full = rows.len() >= limit as usize;
+        let last = rows.iter().filter_map(|row| Some((row.due_at?, row.created_at?, &row.id))).max();
+        let last = last.map(|(due_at, created_at, id)| Place { due_at, created_at, id: id.clone() });
+        let found = (rows.len(), last.clone());
         let found_before = std::mem::replace(&mut self.found, found);
         let all_taken = self.hand_over(rows).await?;
-        // The same rows as before, and none of them taken: nothing moves, and looking again would spin.
-        let moved = self.handler.held() > held_before || self.found != found_before;
-        Ok(if !all_taken {
-            Next::WhenThereIsRoom
-        } else if self.found.len() >= limit as usize && moved {
-            Next::Again
-        } else {
-            Next::Rest
-        })
+        // Who does not tell what it holds is judged by whether it is shown something else than before.
+        let held = self.handler.held();
+        let new = held > held_before || (held == 0 && self.found != found_before);
+        Ok(self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks()))
+    }
+
+    /// Begins the next look with the first due row, wherever the last one ended.
+    pub(super) fn start_over(&mut self) {
+        self.sweep.start_over();
     }
 
     /// How long to rest: the interval, or less if a row is scheduled before its end.
@@ -99,17 +98,20 @@ impl Cycle {
         }
     }
 
-    /// How many rows to read. Without claims those that are held are read as well, and must not hide the others.
-    fn limit(&self, wanted: u32, held: usize) -> u32 {
-        match self.settings.locking {
-            Some(_) => wanted,
-            None => wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX).min(MOST_READ_AGAIN)),
+    /// How many rows to read. Without claims, a look from the beginning also reads those that are held, which must
+    /// not hide the others.
+    fn limit(&self, wanted: u32, after: Option<&Place>, held: usize) -> u32 {
+        match (&self.settings.locking, after) {
+            (None, None) => {
+                wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX).min(MOST_READ_AGAIN))
+            }
+            _ => wanted,
         }
     }
 
-    async fn read(&self, limit: u32) -> Result<Vec<Row>, Error> {
+    async fn read(&self, limit: u32, after: Option<&Place>) -> Result<Vec<Row>, Error> {
         let Settings { skip_recent, order, .. } = self.settings;
-        let due = Due { at: At::Database, skip_recent, limit, order };
+        let due = Due { at: At::Database, skip_recent, limit, order, after };
         match &self.settings.locking {
             Some(Locking { owner, timeout }) => self.store.claim(owner, *timeout, due).await,
             None => self.store.poll(due).await,
@@ -121,7 +123,7 @@ impl Cycle {
     async fn hand_over(&self, rows: Vec<Row>) -> Result<bool, Error> {
         let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
         let mut room = true;
-        for Row { id, attempts, claim, event } in rows {
+        for Row { id, attempts, claim, event, .. } in rows {
             match event {
                 Err(problem) => unreadable.push(bury(id, claim, &problem)),
                 Ok(event) => {

@@ -10,7 +10,7 @@ use super::super::{ClaimQuestion, Dialect, Explanation, Index};
 use crate::connection::{Connection, Connections, Kind};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
-use crate::store::At;
+use crate::store::{At, Place};
 use crate::{BoxFuture, Error, TableName};
 
 /// How long a node waits for another that is migrating.
@@ -63,6 +63,14 @@ impl Dialect for MysqlDialect {
 
     fn unindexed_status(&self) -> &'static str {
         "status + 0"
+    }
+
+    fn push_behind(&self, statement: &mut Statement, Place { due_at, created_at, id }: &Place) {
+        // Its planner makes no range of a comparison of rows.
+        statement.push("available_at >= ").bind(*due_at).push(" and (available_at > ").bind(*due_at);
+        statement.push(" or created_at > ").bind(*created_at);
+        statement.push(" or (created_at = ").bind(*created_at).push(" and event_id > ").bind(id.as_str());
+        statement.push("))");
     }
 
     fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
