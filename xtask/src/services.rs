@@ -8,6 +8,7 @@ mod kafka_jars;
 mod kafka_probe;
 mod mysql;
 mod name;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
@@ -33,7 +34,7 @@ use crate::workspace::Workspace;
 /// What to do with the servers.
 #[derive(Subcommand)]
 pub(crate) enum Action {
-    /// Start all four, installing what is missing; quick when they run already
+    /// Start all of them, installing what is missing; quick when they run already
     Up {
         /// Fail if one of them cannot be had, in place of going on without it
         #[arg(long)]
@@ -104,14 +105,14 @@ pub(crate) fn down(workspace: &Workspace) -> Result<()> {
     outcomes.into_iter().collect()
 }
 
-/// Runs the four side by side and returns what they return, in the order of their names.
+/// Works on the rows of servers side by side, on each row in its order; returns what came of it, in that order.
 fn for_each<T: Send>(work: impl Fn(Name) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
-        let threads = Name::ALL.map(|name| {
+        let threads = Name::ROWS.map(|row| {
             let work = &work;
-            scope.spawn(move || work(name))
+            scope.spawn(move || row.iter().map(|name| work(*name)).collect::<Vec<_>>())
         });
-        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
     })
 }
 
@@ -166,7 +167,7 @@ fn env(workspace: &Workspace) -> Result<()> {
 }
 
 fn status(workspace: &Workspace) -> Result<()> {
-    for name in Name::ALL {
+    for name in Name::all() {
         let server = Server::open(workspace, name)?;
         let address = server.address().unwrap_or_default();
         if let Some(given) = server.given_by_others() {

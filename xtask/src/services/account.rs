@@ -18,7 +18,7 @@ pub(super) fn is_root() -> bool {
 /// The user that a server insists on when it is started by root.
 pub(super) fn name_for(name: Name) -> Option<&'static str> {
     match name {
-        Name::Postgres => Some("postgres"),
+        Name::Postgres | Name::Pgbouncer => Some("postgres"),
         Name::Mysql => Some("mysql"),
         Name::Redis | Name::Kafka => None,
     }

@@ -1,4 +1,4 @@
-//! The four servers by name.
+//! The servers by name.
 
 use std::env;
 use std::fmt;
@@ -10,6 +10,8 @@ use clap::ValueEnum;
 pub(crate) enum Name {
     /// PostgreSQL 15 or newer.
     Postgres,
+    /// `PgBouncer` in front of PostgreSQL, pooling by transaction.
+    Pgbouncer,
     /// MariaDB, which stands for the MySQL family.
     Mysql,
     /// Redis.
@@ -19,11 +21,19 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    pub(super) const ALL: [Self; 4] = [Self::Postgres, Self::Mysql, Self::Redis, Self::Kafka];
+    /// All servers. The rows start side by side; within a row each one needs the one before.
+    pub(super) const ROWS: [&[Self]; 4] =
+        [&[Self::Postgres, Self::Pgbouncer], &[Self::Mysql], &[Self::Redis], &[Self::Kafka]];
+
+    /// All servers, one after the other.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        Self::ROWS.into_iter().flatten().copied()
+    }
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::Pgbouncer => "pgbouncer",
             Self::Mysql => "mysql",
             Self::Redis => "redis",
             Self::Kafka => "kafka",
@@ -34,6 +44,7 @@ impl Name {
     pub(super) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "BACKSTOP_TEST_POSTGRES_URL",
+            Self::Pgbouncer => "BACKSTOP_TEST_PGBOUNCER_URL",
             Self::Mysql => "BACKSTOP_TEST_MYSQL_URL",
             Self::Redis => "BACKSTOP_TEST_REDIS_URL",
             Self::Kafka => "BACKSTOP_TEST_KAFKA_BOOTSTRAP",
@@ -49,5 +60,17 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_server_stands_in_one_row() {
+        let all: Vec<Name> = Name::all().collect();
+        assert_eq!(all.len(), Name::value_variants().len());
+        assert!(Name::value_variants().iter().all(|name| all.contains(name)));
     }
 }

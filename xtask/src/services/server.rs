@@ -1,4 +1,4 @@
-//! The life of a server: started, waited for, paused, resumed and stopped, the same way for all four.
+//! The life of a server: started, waited for, paused, resumed and stopped, the same way for all of them.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use super::install::Installer;
 use super::name::Name;
 use super::process::{Identity, Process};
 use super::room::Room;
-use super::{kafka, mysql, postgres, redis};
+use super::{kafka, mysql, pgbouncer, postgres, redis};
 use crate::program;
 use crate::say::say;
 use crate::workspace::{Workspace, read};
@@ -22,13 +22,17 @@ const PATIENCE_TO_START: Duration = Duration::from_mins(2);
 const PATIENCE_TO_STOP: Duration = Duration::from_secs(30);
 
 /// What differs from server to server.
-pub(super) trait Kind: Sync {
+pub(super) trait Kind {
     /// Installs what is missing, and makes the first data if there is none.
     fn prepare(&self, room: &Room, installer: &Installer) -> Result<()>;
     /// The server as a program that stays in the foreground.
     fn command(&self, room: &Room, port: u16) -> Result<Command>;
     /// How the running server is told from all other processes.
     fn identity(&self, room: &Room) -> Identity;
+    /// Whether a server that runs was started with settings that are wrong by now.
+    fn is_outdated(&self, _room: &Room, _port: u16) -> bool {
+        false
+    }
     /// Whether it does its work now; asked often, so it answers soon.
     fn answers(&self, port: u16) -> bool;
     /// The address that tests are given.
@@ -39,10 +43,10 @@ pub(super) trait Kind: Sync {
     }
 }
 
-/// One of the four servers, in its room.
+/// One of the servers, in its room.
 pub(super) struct Server {
     pub(super) room: Room,
-    kind: &'static dyn Kind,
+    kind: Box<dyn Kind>,
 }
 
 /// What `start` found.
@@ -62,11 +66,14 @@ pub(super) enum State {
 
 impl Server {
     pub(super) fn open(workspace: &Workspace, name: Name) -> Result<Self> {
-        let kind: &'static dyn Kind = match name {
-            Name::Postgres => &postgres::Postgres,
-            Name::Mysql => &mysql::Mysql,
-            Name::Redis => &redis::Redis,
-            Name::Kafka => &kafka::Kafka,
+        let kind: Box<dyn Kind> = match name {
+            Name::Postgres => Box::new(postgres::Postgres),
+            Name::Pgbouncer => {
+                Box::new(pgbouncer::Pgbouncer { postgres: Self::open(workspace, Name::Postgres)? })
+            }
+            Name::Mysql => Box::new(mysql::Mysql),
+            Name::Redis => Box::new(redis::Redis),
+            Name::Kafka => Box::new(kafka::Kafka),
         };
         Ok(Self { room: Room::open(workspace, name)?, kind })
     }
@@ -94,7 +101,8 @@ impl Server {
     /// Makes sure that the server runs and answers.
     pub(super) fn start(&self, installer: &Installer) -> Result<Started> {
         let _lock = self.room.lock()?;
-        if let (Some(process), Some(port)) = (self.find(), self.room.port()) {
+        let running = self.find().zip(self.room.port());
+        if let Some((process, port)) = running.filter(|(_, port)| !self.kind.is_outdated(&self.room, *port)) {
             let paused = process.is_paused();
             if paused {
                 process.resume()?;
@@ -102,8 +110,8 @@ impl Server {
             self.wait_for_answer(process, port, None)?;
             return Ok(if paused { Started::Resumed } else { Started::Already });
         }
-        if let Some(orphan) = self.orphan() {
-            self.end(orphan)?;
+        if let Some(old) = self.orphan() {
+            self.end(old)?;
         }
         self.kind.prepare(&self.room, installer)?;
         let port = self.room.take_port("port")?;
@@ -143,7 +151,7 @@ impl Server {
         })
     }
 
-    /// A server of ours whose pid file is gone: `cargo clean` took its data from under it.
+    /// A server of ours that runs, also if its pid file is gone: `cargo clean` took its data from under it.
     fn orphan(&self) -> Option<Process> {
         self.kind.identity(&self.room).search()
     }
