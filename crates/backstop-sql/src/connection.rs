@@ -167,7 +167,7 @@ macro_rules! sqlx_connection {
             statement: &$crate::statement::Statement,
         ) -> sqlx::query::Query<'_, $database, <$database as sqlx::Database>::Arguments> {
             // Safe by construction: a statement's text is ours, table names are checked, values are bound.
-            let query = sqlx::query(sqlx::AssertSqlSafe(statement.text()));
+            let query = sqlx::query(sqlx::AssertSqlSafe(statement.text())).persistent(statement.is_prepared());
             statement.values().iter().fold(query, |query, value| match value {
                 $crate::statement::Value::Text(text) => query.bind(text.as_deref()),
                 $crate::statement::Value::Int(number) => query.bind(*number),

@@ -11,12 +11,14 @@ pub mod connection;
 mod error;
 mod migration;
 pub mod outbox;
+mod pooler;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 pub mod statement;
 pub mod store;
 mod stores;
 mod table;
+mod wake_up;
 
 pub use error::{Error, SettingFault};
 pub use outbox::Outbox;

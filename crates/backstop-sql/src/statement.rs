@@ -90,12 +90,23 @@ pub struct Statement {
     marks: Marks,
     text: String,
     values: Vec<Value>,
+    prepared: bool,
 }
 
 impl Statement {
     /// An empty statement.
     pub fn new(marks: Marks) -> Self {
-        Self { marks, text: String::new(), values: Vec::new() }
+        Self { marks, text: String::new(), values: Vec::new(), prepared: true }
+    }
+
+    /// The same statement, which the server must not remember: the next one may run on another connection.
+    pub fn unprepared(&self) -> Self {
+        Self { prepared: false, ..self.clone() }
+    }
+
+    /// Whether the server may prepare it once and remember it.
+    pub fn is_prepared(&self) -> bool {
+        self.prepared
     }
 
     /// Adds text of our own: never a value.

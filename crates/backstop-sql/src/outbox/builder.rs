@@ -9,6 +9,7 @@ use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::retry::Policy;
 use backstop_core::{Handler, telemetry};
 
+use super::bell::{Bell, RingAfterCommit, Ringing};
 use super::claims::{Renewal, Terms};
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
@@ -22,6 +23,7 @@ use super::settings::Faults;
 use super::writer::Writer;
 use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
+use crate::pooler::Pooled;
 use crate::store::{Born, Done, Order, SqlStore, Store};
 use crate::{Error, Supported, TableName};
 
@@ -33,6 +35,8 @@ pub struct Builder<DB: Supported, M> {
     table: String,
     migrate: bool,
     guard: bool,
+    wake_ups: bool,
+    reach: Reach,
     registry: Registry,
     duplicate: Option<Error>,
     hooks: Hooks,
@@ -49,6 +53,15 @@ pub struct Builder<DB: Supported, M> {
     mode: PhantomData<fn() -> M>,
 }
 
+/// How the database is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// On connections that are ours for as long as we hold them.
+    Direct,
+    /// Through a pooler that shares connections between transactions.
+    Pooled,
+}
+
 impl<DB: Supported, M: Mode> Builder<DB, M> {
     pub(super) fn new(pool: sqlx::Pool<DB>) -> Self {
         Self {
@@ -57,6 +70,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             table: TableName::default().to_string(),
             migrate: true,
             guard: true,
+            wake_ups: true,
+            reach: Reach::Direct,
             registry: Registry::new(),
             duplicate: None,
             hooks: Hooks::default(),
@@ -90,6 +105,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// checked. Defaults to yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.migrate = migrate;
+        self
+    }
+
+    /// Whether nodes wake each other when one has written rows for another, where the database can do that
+    /// (PostgreSQL). It takes up to two connections beside the pool. Defaults to yes.
+    pub fn wake_ups(mut self, wake_ups: bool) -> Self {
+        self.wake_ups = wake_ups;
         self
     }
 
@@ -143,12 +165,15 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let table = TableName::new(std::mem::take(&mut self.table))?;
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
-            Arc::new(SqlStore::new(DB::dialect(), connections.clone(), table.clone()).done(self.done))
+            let store = SqlStore::new(DB::dialect(), connections.clone(), table.clone()).done(self.done);
+            Arc::new(if self.reach == Reach::Pooled { store.behind_pooler() } else { store })
         });
         let ready = if self.migrate { store.migrate() } else { store.check() };
         ready.await?;
         let alone = match M::MODE {
-            Kind::SingleNode | Kind::Ordered if self.guard => Some(DB::alone(&self.pool, &table).await?),
+            Kind::SingleNode | Kind::Ordered if self.guard && self.reach == Reach::Direct => {
+                Some(DB::alone(&self.pool, &table).await?)
+            }
             _ => None,
         };
 
@@ -156,6 +181,11 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             Some(recorder) => telemetry::Outbox::with_recorder(self.metrics_prefix.clone(), recorder),
             None => telemetry::Outbox::new(self.metrics_prefix.clone()),
         });
+        let bell = Bell::default();
+        // A store of one's own may be on another database than the pool.
+        let wake_ups =
+            if self.wake_ups && self.store.is_none() { DB::wake_ups(&self.pool, &table) } else { None };
+        let connections = if self.reach == Reach::Pooled { Arc::new(Pooled(connections)) } else { connections };
         let purge = self.build_purge(&store, connections, &metrics)?;
         let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
             (None, None)
@@ -163,10 +193,11 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             let mut settings = self.dispatcher.clone();
             settings.terms = self.terms();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
-            let poller = self.poller.clone().feeding(store.clone(), dispatcher.feed(), metrics.clone());
+            let poller =
+                self.poller.clone().feeding(store.clone(), dispatcher.feed(), bell.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
-        let writer = self.writer(&store, dispatcher.as_ref(), &metrics);
+        let writer = self.writer(&store, dispatcher.as_ref(), &bell, &metrics);
         let renewal = match (&dispatcher, self.terms()) {
             (Some(dispatcher), Some(terms)) => {
                 Some(Renewal::start(store.clone(), dispatcher.feed().claims().clone(), terms)?)
@@ -184,8 +215,11 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             reporter,
             metrics,
             alone: alone.into(),
+            bell,
+            ringing: Ringing::default(),
         };
-        inner.start_loops().await?;
+        let heard = self.reach == Reach::Direct;
+        inner.start_loops(M::MODE, wake_ups.map(|wake_ups| (wake_ups, heard))).await?;
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }
 
@@ -215,6 +249,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         &mut self,
         store: &Arc<dyn Store>,
         dispatcher: Option<&dispatcher::Dispatcher>,
+        bell: &Bell,
         metrics: &Arc<telemetry::Outbox>,
     ) -> Writer {
         let mut hooks = std::mem::take(&mut self.hooks);
@@ -224,6 +259,9 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         });
         if let (Kind::SingleNode | Kind::MultiNode, Some(dispatcher)) = (M::MODE, dispatcher) {
             hooks.add(Arc::new(HotPath::new(dispatcher.feed(), born.as_ref().map(Born::claim))));
+        }
+        if M::MODE == Kind::WriterOnly {
+            hooks.add(Arc::new(RingAfterCommit(bell.clone())));
         }
         Writer::assembled(store.clone(), hooks, born, metrics.clone())
     }
@@ -359,6 +397,17 @@ impl<DB: Supported, M: Tunable> Builder<DB, M> {
     /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
         self.dispatcher = self.dispatcher.retry_policy(policy);
+        self
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl<M: Mode> Builder<sqlx::Postgres, M> {
+    /// Whether the database is reached through a pooler that shares connections between transactions, as
+    /// `PgBouncer` does in transaction mode. Then nothing is prepared, each statement is a transaction, and what
+    /// needs a session of its own is left out: the lock of a single node, and hearing wake-ups. Defaults to no.
+    pub fn behind_pooler(mut self, pooled: bool) -> Self {
+        self.reach = if pooled { Reach::Pooled } else { Reach::Direct };
         self
     }
 }

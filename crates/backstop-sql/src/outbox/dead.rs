@@ -7,6 +7,7 @@ use std::time::Duration;
 use backstop_core::telemetry;
 use tokio::sync::Notify;
 
+use super::bell::Bell;
 use crate::Error;
 use crate::store::{After, At, DeadEvent, DeadFilter, Store};
 
@@ -38,21 +39,23 @@ pub struct DeadEvents {
     store: Arc<dyn Store>,
     metrics: Arc<telemetry::Outbox>,
     replayed: Arc<Notify>,
+    bell: Bell,
 }
 
 impl DeadEvents {
     /// The dead events of a store, without a running outbox.
     pub fn of(store: Arc<dyn Store>) -> Self {
         let metrics = Arc::new(telemetry::Outbox::new(telemetry::Outbox::DEFAULT_PREFIX));
-        Self::assembled(store, metrics, Arc::default())
+        Self::assembled(store, metrics, Arc::default(), Bell::default())
     }
 
     pub(super) fn assembled(
         store: Arc<dyn Store>,
         metrics: Arc<telemetry::Outbox>,
         replayed: Arc<Notify>,
+        bell: Bell,
     ) -> Self {
-        Self { store, metrics, replayed }
+        Self { store, metrics, replayed, bell }
     }
 
     /// Dead events that match, the oldest first.
@@ -88,6 +91,7 @@ impl DeadEvents {
         if replayed > 0 {
             self.metrics.replay.add(replayed);
             self.replayed.notify_one();
+            self.bell.ring();
         }
     }
 }

@@ -85,6 +85,7 @@
 //! assert_eq!([Status::New, Status::Done, Status::Retry, Status::Dead].map(stored), [0, 1, 2, 3]);
 //! ```
 
+mod bell;
 pub mod builder;
 mod claims;
 pub mod dead;
@@ -113,6 +114,7 @@ use backstop_core::telemetry;
 
 use crate::store::Store;
 use crate::stores::Alone;
+use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, Supported};
 
 pub use builder::Builder;
@@ -129,7 +131,9 @@ pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
 pub use writer::{Appended, Writer};
 
+use bell::{Bell, Ringing};
 use claims::Renewal;
+use mode::Kind;
 use report::Reporter;
 
 /// A running outbox: begins transactions, delivers what they appended, and shows what waits.
@@ -174,6 +178,8 @@ struct Inner {
     reporter: Reporter,
     metrics: Arc<telemetry::Outbox>,
     alone: Mutex<Option<Alone>>,
+    bell: Bell,
+    ringing: Ringing,
 }
 
 impl<DB: Supported> Outbox<DB> {
@@ -267,7 +273,8 @@ impl<DB: Supported> Outbox<DB> {
     /// The dead events: look at them, count them, replay them.
     pub fn dead(&self) -> DeadEvents {
         let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
-        DeadEvents::assembled(self.inner.store.clone(), self.inner.metrics.clone(), nudge)
+        let Inner { store, metrics, bell, .. } = &*self.inner;
+        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, bell.clone())
     }
 
     /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
@@ -313,20 +320,33 @@ impl<DB: Supported> Outbox<DB> {
 }
 
 impl Inner {
-    /// Starts the poller and the purge; if one cannot be, what runs already is closed again.
-    async fn start_loops(&self) -> Result<(), Error> {
+    /// Starts the poller, the purge and the bell; if one cannot be, what runs already is closed again.
+    async fn start_loops(&self, mode: Kind, bell: Option<(Arc<dyn WakeUps>, bool)>) -> Result<(), Error> {
         let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
-            .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
+            .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start))
+            .and_then(|()| bell.map_or(Ok(()), |(wake_ups, heard)| self.start_bell(mode, wake_ups, heard)));
         if started.is_err() {
             let _ = self.close().await;
         }
         started
     }
 
+    /// Rings for others where there may be others, and listens where there is a poller to wake.
+    fn start_bell(&self, mode: Kind, wake_ups: Arc<dyn WakeUps>, heard: bool) -> Result<(), Error> {
+        if let (Some(poller), true) = (&self.poller, heard) {
+            self.ringing.start_listening(wake_ups.clone(), poller.nudged(), poller.hears())?;
+        }
+        match mode {
+            Kind::MultiNode | Kind::WriterOnly => self.ringing.start_ringing(self.bell.clone(), wake_ups),
+            Kind::SingleNode | Kind::Ordered => Ok(()),
+        }
+    }
+
     async fn close(&self) -> Result<(), Error> {
         if let Some(purge) = &self.purge {
             purge.close().await;
         }
+        self.ringing.close_listening().await;
         if let Some(poller) = &self.poller {
             poller.close().await;
         }
@@ -337,7 +357,10 @@ impl Inner {
         // Last, so that claims are kept alive while the handlers finish.
         if let Some(renewal) = &self.renewal {
             renewal.close().await;
+            // What was given back is for others to take at once.
+            self.bell.ring();
         }
+        self.ringing.close().await;
         let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(alone) = alone {
             alone.release().await;

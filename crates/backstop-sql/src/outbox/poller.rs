@@ -1,11 +1,13 @@
 //! The poller: looks for due rows at an interval, and hands them on as far as there is room.
 
 mod cycle;
+mod rest;
 mod sweep;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::{Event, Shutdown, telemetry};
@@ -13,6 +15,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
+use super::bell::Bell;
 use super::dispatcher::{Feed, Offer};
 use super::interceptor::panicked;
 use super::lifecycle::Lifecycle;
@@ -20,6 +23,7 @@ use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
 use cycle::Cycle;
+use rest::Rest;
 use sweep::Next;
 
 /// The settings of a [`Poller`]; [`build`](Settings::build) checks them.
@@ -128,10 +132,11 @@ impl Settings {
         self,
         store: Arc<dyn Store>,
         feed: Feed,
+        bell: Bell,
         metrics: Arc<telemetry::Outbox>,
     ) -> Poller {
         let (unheld, letting_go) = (feed.unheld().clone(), feed.letting_go().clone());
-        Poller::new(Cycle::new(store, Arc::new(feed), metrics, self).feeding(unheld, letting_go))
+        Poller::new(Cycle::new(store, Arc::new(feed), metrics, self).feeding(unheld, letting_go, bell))
     }
 }
 
@@ -232,20 +237,27 @@ pub struct Poller {
     /// Locked for a cycle, so that no two overlap.
     cycle: Arc<Mutex<Cycle>>,
     nudged: Arc<Notify>,
+    /// Whether other nodes' wake-ups are heard.
+    hears: Arc<AtomicBool>,
     lifecycle: Lifecycle,
 }
 
 impl Poller {
     fn new(cycle: Cycle) -> Self {
-        Self { cycle: Arc::new(Mutex::new(cycle)), nudged: Arc::default(), lifecycle: Lifecycle::default() }
+        Self {
+            cycle: Arc::new(Mutex::new(cycle)),
+            nudged: Arc::default(),
+            hears: Arc::default(),
+            lifecycle: Lifecycle::default(),
+        }
     }
 
     /// Polls in the background from now on, at once and then at the interval. Starting again has no effect;
     /// starting after [`close`](Self::close) is an error.
     pub fn start(&self) -> Result<(), Error> {
-        let (cycle, nudged) = (self.cycle.clone(), self.nudged.clone());
+        let (cycle, nudged, hears) = (self.cycle.clone(), self.nudged.clone(), self.hears.clone());
         self.lifecycle.start(
-            move |shutdown| poll_until(shutdown, nudged, cycle),
+            move |shutdown| poll_until(shutdown, nudged, hears, cycle),
             "the poller was closed and cannot be started again: build a new one",
         )
     }
@@ -270,6 +282,11 @@ impl Poller {
         self.nudged.clone()
     }
 
+    /// Set while other nodes' wake-ups are heard: then there is no need to look more often than told.
+    pub(super) fn hears(&self) -> Arc<AtomicBool> {
+        self.hears.clone()
+    }
+
     /// Stops polling, after the cycle that is under way.
     pub async fn close(&self) {
         self.lifecycle.close("poller").await;
@@ -282,25 +299,19 @@ impl fmt::Debug for Poller {
     }
 }
 
-async fn poll_until(shutdown: Shutdown, nudged: Arc<Notify>, cycle: Arc<Mutex<Cycle>>) {
+async fn poll_until(
+    shutdown: Shutdown,
+    nudged: Arc<Notify>,
+    hears: Arc<AtomicBool>,
+    cycle: Arc<Mutex<Cycle>>,
+) {
+    let (mut rest, unheld, handler) = {
+        let cycle = cycle.lock().await;
+        (Rest::new(&cycle.settings), cycle.unheld.clone(), cycle.handler.clone())
+    };
     while !shutdown.has_begun() {
-        let mut cycle = cycle.lock().await;
         // A cycle is not interrupted: what it claimed must be handed over or released.
-        let next = match AssertUnwindSafe(cycle.run()).catch_unwind().await {
-            Ok(Ok(next)) => next,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "cannot look for due events; trying again at the next interval");
-                Next::Rest
-            }
-            Err(panic) => {
-                let failure = panicked("a part of the poller", &*panic);
-                tracing::error!(%failure, "cannot look for due events; trying again at the next interval");
-                Next::Rest
-            }
-        };
-        let (unheld, handler) = (cycle.unheld.clone(), cycle.handler.clone());
-        let pause = if next == Next::Again { Duration::ZERO } else { cycle.pause().await };
-        drop(cycle);
+        let next = look(&mut *cycle.lock().await, &mut rest).await;
         if next == Next::Again {
             continue;
         }
@@ -313,6 +324,32 @@ async fn poll_until(shutdown: Shutdown, nudged: Arc<Notify>, cycle: Arc<Mutex<Cy
                 () = handler.scheduled() => tokio::time::sleep(GATHER).await,
             }
         };
-        let _ = shutdown.interrupts(timeout(pause, woken)).await;
+        tokio::pin!(woken);
+        // Whoever is woken again and again need not ask each time when it has to wake by itself.
+        let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest), &mut woken)).await;
+        if matches!(awake, Some(Err(_))) {
+            let ahead = cycle.lock().await.next_due().await;
+            let length = rest.length(ahead, hears.load(Ordering::Acquire));
+            let _ = shutdown.interrupts(timeout(length, woken)).await;
+        }
+    }
+}
+
+/// Looks at the table once. What goes wrong is told, and the next look is tried at its time.
+async fn look(cycle: &mut Cycle, rest: &mut Rest) -> Next {
+    match AssertUnwindSafe(cycle.run()).catch_unwind().await {
+        Ok(Ok((next, found))) => {
+            rest.after_a_look(found);
+            next
+        }
+        Ok(Err(error)) => {
+            tracing::error!(%error, "cannot look for due events; trying again at the next interval");
+            Next::Rest
+        }
+        Err(panic) => {
+            let failure = panicked("a part of the poller", &*panic);
+            tracing::error!(%failure, "cannot look for due events; trying again at the next interval");
+            Next::Rest
+        }
     }
 }

@@ -199,7 +199,9 @@ impl Desk {
         self.count(&first.settle.settlement, changed);
         let late = (alike.len() as u64).saturating_sub(changed);
         if late == 0 {
-            alike.iter().for_each(|settled| self.log(settled));
+            for settled in alike {
+                self.log(settled);
+            }
             return;
         }
         self.metrics.settle_late.add(late);
@@ -229,13 +231,12 @@ impl Desk {
         let Settled { settle, event, .. } = settled;
         let attempt = settle.attempts.unwrap_or_default() + 1;
         match &settle.settlement {
-            Settlement::Done => {}
             Settlement::Deferred { .. } if self.strict_order => tracing::warn!(
                 event_id = event.id(),
                 aggregate_id = event.aggregate_id(),
                 "a deferred event lets later ones of its aggregate overtake it"
             ),
-            Settlement::Deferred { .. } => {}
+            Settlement::Done | Settlement::Deferred { .. } => {}
             Settlement::Retry { error, after } => tracing::info!(
                 event_id = event.id(),
                 event_type = event.event_type(),

@@ -41,8 +41,9 @@ impl Unheld {
     }
 
     /// Gives the rows back, up to the first that cannot be; it and those that are not there yet are tried
-    /// again the next time.
-    pub(super) async fn release(&self, store: &dyn Store) {
+    /// again the next time. Tells whether any was given back.
+    pub(super) async fn release(&self, store: &dyn Store) -> bool {
+        let mut any = false;
         let mut rows = std::mem::take(&mut *self.lock()).into_iter();
         while let Some((id, claim, tries)) = rows.next() {
             let row = [(id, claim)];
@@ -52,10 +53,13 @@ impl Unheld {
                 self.lock().extend(rows.by_ref());
             }
             let [(id, claim)] = row;
-            if !matches!(released, Ok(1..)) && tries > 1 {
+            if matches!(released, Ok(1..)) {
+                any = true;
+            } else if tries > 1 {
                 self.lock().push((id, claim, tries - 1));
             }
         }
+        any
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<(String, Claim, u8)>> {

@@ -22,6 +22,7 @@ use crate::connection::{Connection, Connections};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Done, Due, Place};
+use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, TableName};
 
 pub use kind::DatabaseKind;
@@ -45,6 +46,12 @@ pub trait Supported: sqlx::Database {
     #[doc(hidden)]
     fn begin(pool: &sqlx::Pool<Self>)
     -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
+
+    /// The bell that the nodes of a table ring for each other, if the database has one.
+    #[doc(hidden)]
+    fn wake_ups(_pool: &sqlx::Pool<Self>, _table: &TableName) -> Option<Arc<dyn WakeUps>> {
+        None
+    }
 
     /// Takes the right to be the only node on a table, or tells that somebody else has it.
     #[doc(hidden)]

@@ -14,6 +14,7 @@ use super::row::{self, int};
 use super::statements::{Statements, key};
 use super::{ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
 use crate::connection::{Connection, Connections, Kind};
+use crate::pooler::{Pooled, Unprepared};
 use crate::statement::{Statement, Value};
 use crate::store::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, Purgeable, Row, Settle, Status, Store,
@@ -52,6 +53,7 @@ pub struct SqlStore {
     table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
+    pooled: bool,
 }
 
 impl SqlStore {
@@ -92,12 +94,20 @@ impl SqlStore {
         self
     }
 
+    /// Works through a pooler that shares connections between transactions, as PgBouncer does in transaction
+    /// mode: nothing is prepared, and each statement is a transaction.
+    pub fn behind_pooler(mut self) -> Self {
+        self.connections = Arc::new(Pooled(self.connections));
+        self.pooled = true;
+        self
+    }
+
     pub(crate) fn new(
         dialect: &'static dyn Dialect,
         connections: Arc<dyn Connections>,
         table: TableName,
     ) -> Self {
-        Self { dialect, connections, table, codec: Arc::new(Json), done: Done::Keep }
+        Self { dialect, connections, table, codec: Arc::new(Json), done: Done::Keep, pooled: false }
     }
 
     /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
@@ -258,6 +268,8 @@ impl Store for SqlStore {
             let with_headers = |event| Ok((event, self.headers_of(event)?));
             let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
             let parts: Vec<_> = in_parts(&events).collect();
+            let mut unprepared = Unprepared(connection);
+            let connection = if self.pooled { &mut unprepared as &mut dyn Connection } else { unprepared.0 };
             if let [part] = parts[..] {
                 return self.execute(connection, &self.statements().insert(part, born)).await.map(drop);
             }

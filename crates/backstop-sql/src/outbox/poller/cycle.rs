@@ -9,6 +9,7 @@ use backstop_core::{Clock, Event, SystemClock, telemetry};
 use super::sweep::{Next, Seen, Sweep};
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
+use crate::outbox::bell::Bell;
 use crate::outbox::in_flight::LettingGo;
 use crate::outbox::unheld::Unheld;
 use crate::store::{At, Claim, Due, Order, Place, Row, Settle, Store};
@@ -22,6 +23,8 @@ pub(super) struct Cycle {
     pub(super) handler: Arc<dyn PollHandler>,
     pub(super) unheld: Arc<Unheld>,
     letting_go: Option<Arc<LettingGo>>,
+    /// Rung when rows were given back that another node may have room for.
+    bell: Bell,
     metrics: Arc<telemetry::Outbox>,
     pub(super) settings: Settings,
     sweep: Sweep,
@@ -42,6 +45,7 @@ impl Cycle {
             handler,
             unheld: Arc::default(),
             letting_go: None,
+            bell: Bell::default(),
             metrics,
             settings,
             sweep,
@@ -50,17 +54,19 @@ impl Cycle {
     }
 
     /// The cycle of a poller that feeds a dispatcher shares these with it.
-    pub(super) fn feeding(self, unheld: Arc<Unheld>, letting_go: Arc<LettingGo>) -> Self {
+    pub(super) fn feeding(self, unheld: Arc<Unheld>, letting_go: Arc<LettingGo>, bell: Bell) -> Self {
         let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
-        Self { unheld, letting_go: Some(letting_go), sweep, ..self }
+        Self { unheld, letting_go: Some(letting_go), sweep, bell, ..self }
     }
 
-    /// Polls once and tells what follows.
-    pub(super) async fn run(&mut self) -> Result<Next, Error> {
-        self.unheld.release(&*self.store).await;
+    /// Polls once, tells what follows, and whether there was anything new.
+    pub(super) async fn run(&mut self) -> Result<(Next, bool), Error> {
+        if self.unheld.release(&*self.store).await {
+            self.bell.ring();
+        }
         let wanted = self.sweep.batch(self.handler.available_capacity());
         if wanted == 0 {
-            return Ok(Next::WhenThereIsRoom);
+            return Ok((Next::WhenThereIsRoom, true));
         }
         let letting_go = self.letting_go.clone();
         let _look = letting_go.as_ref().map(|letting_go| letting_go.look());
@@ -80,7 +86,8 @@ impl Cycle {
         // Who does not tell what it holds is judged by whether it is shown something else than before.
         let held = self.handler.held();
         let new = held > held_before || (held == 0 && self.found != found_before);
-        Ok(self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks()))
+        let next = self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks());
+        Ok((next, new))
     }
 
     /// Begins the next look with the first due row, wherever the last one ended.
@@ -88,14 +95,10 @@ impl Cycle {
         self.sweep.start_over();
     }
 
-    /// How long to rest: the interval, or less if a row is scheduled before its end.
-    pub(super) async fn pause(&self) -> Duration {
-        let interval = self.settings.interval;
-        match self.store.next_due(At::Database).await {
-            Ok(Some(ahead)) => ahead.clamp(Duration::from_millis(1), interval),
-            // A database that does not answer is told of by the next look.
-            Ok(None) | Err(_) => interval,
-        }
+    /// How long it is until a row that is scheduled ahead becomes due.
+    pub(super) async fn next_due(&self) -> Option<Duration> {
+        // A database that does not answer is told of by the next look.
+        self.store.next_due(At::Database).await.unwrap_or_default()
     }
 
     /// How many rows to read. Without claims, a look from the beginning also reads those that are held, which must

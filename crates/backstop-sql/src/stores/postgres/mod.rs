@@ -11,6 +11,8 @@ use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
 use super::{Alone, Dialect, Supported};
 use crate::connection::{Connection, Connections};
+use crate::wake_up::WakeUps;
+use crate::wake_up::postgres::Channel;
 use crate::{BoxFuture, Error, TableName};
 
 impl Supported for Postgres {
@@ -28,6 +30,10 @@ impl Supported for Postgres {
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
         Box::pin(pool.begin())
+    }
+
+    fn wake_ups(pool: &Pool<Self>, table: &TableName) -> Option<Arc<dyn WakeUps>> {
+        Some(Arc::new(Channel::new(pool, table)))
     }
 
     fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {

@@ -1,0 +1,138 @@
+//! Wake-ups by `LISTEN` and `NOTIFY`.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Executor, PgPool, Row, raw_sql};
+use tokio::time::timeout;
+
+use super::WakeUps;
+use crate::{BoxFuture, Error, TableName};
+
+/// How long a wake-up of our own may take to arrive before we take it that none does.
+const PROBE: Duration = Duration::from_secs(3);
+
+/// A connection that has been silent for so long is asked whether it is still there, and must answer.
+const SILENT: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// The channel of one table.
+///
+/// Its statements are simple ones, so that it can be rung through a pooler that shares connections. Listening
+/// needs a connection of its own; behind such a pooler nothing arrives, which is noticed.
+pub(crate) struct Channel {
+    /// Two connections of its own: one listens, one rings. Neither is missed in the user's pool.
+    pool: PgPool,
+    /// An expression for its name: the table's, wherever the search path finds it.
+    name: String,
+}
+
+impl Channel {
+    pub(crate) fn new(pool: &PgPool, table: &TableName) -> Self {
+        let options = PgPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(Duration::from_secs(10))
+            .max_lifetime(None)
+            .idle_timeout(Duration::from_secs(600))
+            .test_before_acquire(false);
+        // A table's name is a plain identifier, so it can stand in a text.
+        let name = format!(
+            "'backstop_' || md5(coalesce((select n.nspname || '.' || c.relname from pg_class c \
+             join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass('{table}')), '{table}'))"
+        );
+        Self { pool: options.connect_lazy_with((*pool.connect_options()).clone()), name }
+    }
+
+    async fn notify(&self, payload: &str) -> Result<(), sqlx::Error> {
+        let sql = format!("select pg_notify({}, '{payload}')", self.name);
+        raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.map(drop)
+    }
+
+    async fn subscribe(&self) -> Result<PgListener, sqlx::Error> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.eager_reconnect(false);
+        let channel = raw_sql(AssertSqlSafe(format!("select {}", self.name)));
+        let channel: String = listener.fetch_one(channel).await?.try_get_unchecked(0)?;
+        listener.listen(&channel).await?;
+        Ok(listener)
+    }
+
+    /// Listens and calls, until the connection breaks.
+    async fn hear(&self, heard: &(dyn Fn() + Send + Sync)) -> Result<(), sqlx::Error> {
+        let mut listener = self.subscribe().await?;
+        // Behind a pooler it may arrive at whoever rings, who does not expect it.
+        match self.notify("hello").await {
+            Err(sqlx::Error::Protocol(_)) => return Err(pooled()),
+            rung => rung?,
+        }
+        // Whoever rang it: one that arrives shows that they do.
+        timeout(PROBE, listener.try_recv()).await.map_err(|_| pooled())??;
+        heard();
+        loop {
+            match timeout(SILENT, listener.try_recv()).await {
+                Ok(Ok(Some(_))) => heard(),
+                Ok(Ok(None)) => return Err(sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into())),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => match timeout(ANSWER, listener.execute(raw_sql("select 1"))).await {
+                    Ok(answer) => answer.map(|_| ())?,
+                    Err(_) => return Err(sqlx::Error::Io(std::io::ErrorKind::TimedOut.into())),
+                },
+            }
+        }
+    }
+}
+
+fn pooled() -> sqlx::Error {
+    let why = "no wake-up arrives, as behind a pooler that shares connections between transactions; \
+               if there is one, say so with `behind_pooler`";
+    sqlx::Error::Protocol(why.to_owned())
+}
+
+impl WakeUps for Channel {
+    fn ring(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { self.notify("").await.map_err(Error::database("waking other nodes")) })
+    }
+
+    fn listen<'a>(&'a self, heard: &'a (dyn Fn() + Send + Sync)) -> BoxFuture<'a, Error> {
+        Box::pin(async move {
+            let broken = self.hear(heard).await.err();
+            let broken = broken.unwrap_or(sqlx::Error::PoolClosed);
+            Error::Database { doing: "listening for wake-ups", source: broken }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_testkit::servers::postgres;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn listening_through_a_pooler_is_noticed_to_be_in_vain() {
+        let Some(database) = postgres().await else { return };
+        let Some(url) = database.pooled_url().await else { return };
+        let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+        let channel = Channel::new(&pool, &TableName::default());
+        let broken = channel.listen(&|| panic!("nothing can be heard here")).await;
+        assert!(broken.to_string().contains("behind a pooler"), "{broken}");
+    }
+
+    #[tokio::test]
+    async fn tables_of_the_same_name_in_two_schemas_have_two_channels() {
+        let Some(database) = postgres().await else { return };
+        let mut names = Vec::new();
+        for schema in ["one", "two"] {
+            let pool = database.pool().await;
+            let made = format!("create schema {schema}; create table {schema}.outbox_event ()");
+            raw_sql(AssertSqlSafe(made)).execute(&pool).await.unwrap();
+            let options = (*pool.connect_options()).clone().options([("search_path", schema)]);
+            let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
+            let channel = Channel::new(&pool, &TableName::default());
+            let name = raw_sql(AssertSqlSafe(format!("select {}", channel.name)));
+            names.push(name.fetch_one(&pool).await.unwrap().get::<String, _>(0));
+        }
+        assert!(names.iter().all(|name| name.starts_with("backstop_")));
+        assert_ne!(names[0], names[1]);
+    }
+}
