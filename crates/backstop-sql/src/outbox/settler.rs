@@ -9,7 +9,7 @@ use backstop_core::{Event, Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::dispatcher::Feed;
 use super::in_flight::Hold;
@@ -18,6 +18,10 @@ use crate::store::{At, Settle, Store};
 
 /// At most so many settlements are written at once.
 const BATCH: usize = 500;
+
+/// So many are written at once; for fewer, others are waited for, but not longer than this.
+const ENOUGH: usize = 50;
+const GATHER: Duration = Duration::from_millis(2);
 
 /// How long to wait before what could not be written is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -113,7 +117,7 @@ struct Desk {
 impl Desk {
     async fn settle_all(self, mut receiver: mpsc::Receiver<Settled>) {
         let mut batch = Vec::with_capacity(BATCH);
-        // What comes in while one batch is written makes the next: under load batches grow, at rest nothing waits.
+        // What comes in while one batch is written makes the next, so that batches grow with the load.
         while self.receive(&mut receiver, &mut batch).await > 0 {
             // A user's recorder or tracker that panics must not end the settling of everything else.
             if AssertUnwindSafe(self.settle_batch(&mut batch)).catch_unwind().await.is_err() {
@@ -130,15 +134,24 @@ impl Desk {
         }
     }
 
-    /// Takes what has come in, and waits for it unless it is time to close.
+    /// Waits for settlements, and a moment longer for enough of them to be worth a statement. Nothing is waited
+    /// for when it is time to close.
     async fn receive(&self, receiver: &mut mpsc::Receiver<Settled>, batch: &mut Vec<Settled>) -> usize {
-        tokio::select! {
-            count = receiver.recv_many(batch, BATCH) => count,
-            () = self.closing.begun() => {
-                receiver.close();
-                receiver.recv_many(batch, BATCH).await
+        let gathered = async {
+            receiver.recv_many(batch, BATCH).await;
+            let until = Instant::now() + GATHER;
+            while (1..ENOUGH).contains(&batch.len()) {
+                match timeout_at(until, receiver.recv_many(batch, BATCH - batch.len())).await {
+                    Ok(1..) => {}
+                    Ok(0) | Err(_) => break,
+                }
             }
+        };
+        if self.closing.interrupts(gathered).await.is_none() {
+            receiver.close();
+            receiver.recv_many(batch, BATCH).await;
         }
+        batch.len()
     }
 
     /// Writes what ended alike together, each kind by itself.

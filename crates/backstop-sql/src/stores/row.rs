@@ -63,12 +63,12 @@ pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>>
 
 /// Due rows are chosen by when they are due, and handed on in the order they were created.
 pub(crate) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
-    let mut rows: Vec<_> = rows.into_iter().map(|row| to_row(codec, &row, owner)).collect();
+    let mut rows: Vec<_> = rows.into_iter().map(|row| to_row(codec, row, owner)).collect();
     rows.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     rows
 }
 
-fn to_row(codec: &dyn HeaderCodec, values: &[Value], owner: Option<&Arc<str>>) -> Row {
+fn to_row(codec: &dyn HeaderCodec, values: Vec<Value>, owner: Option<&Arc<str>>) -> Row {
     let claim = owner.map(|owner| Claim { owner: owner.clone(), seq: int(&values[10]).unwrap_or_default() });
     Row {
         id: text(&values[0]).unwrap_or_default(),
@@ -80,7 +80,7 @@ fn to_row(codec: &dyn HeaderCodec, values: &[Value], owner: Option<&Arc<str>>) -
     }
 }
 
-pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: &[Value]) -> DeadEvent {
+pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent {
     DeadEvent {
         id: text(&values[0]).unwrap_or_default(),
         tries: tries(count(&values[7])),
@@ -111,7 +111,7 @@ fn tries(attempts: u32) -> u32 {
     attempts.saturating_add(1)
 }
 
-fn to_event(codec: &dyn HeaderCodec, values: &[Value]) -> Result<Event, String> {
+fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, String> {
     let unreadable = values[..KINDS.len()].iter().find_map(|value| match value {
         Value::Unreadable(problem) => Some(problem),
         _ => None,
@@ -119,21 +119,24 @@ fn to_event(codec: &dyn HeaderCodec, values: &[Value]) -> Result<Event, String> 
     if let Some(problem) = unreadable {
         return Err(format!("a column cannot be read: {problem}"));
     }
-    let required =
-        |index: usize, column: &str| text(&values[index]).ok_or_else(|| format!("{column} is NULL"));
+    let (occurred_at, available_at) = (time(&values[8]), time(&values[9]));
+    let mut take = |index: usize| match std::mem::replace(&mut values[index], Value::Text(None)) {
+        Value::Text(text) => text,
+        _ => None,
+    };
     let headers = codec
-        .read_headers(text(&values[6]).as_deref())
+        .read_headers(take(6).as_deref())
         .map_err(|error| format!("headers are not a map of strings: {error}"))?;
     Ok(Event::restore(Stored {
-        id: required(0, "event_id")?,
-        event_type: required(1, "event_type")?,
-        occurred_at: time(&values[8]).ok_or("created_at is NULL")?,
-        aggregate_type: text(&values[2]),
-        aggregate_id: text(&values[3]),
-        tenant_id: text(&values[4]),
+        id: take(0).ok_or("event_id is NULL")?,
+        event_type: take(1).ok_or("event_type is NULL")?,
+        occurred_at: occurred_at.ok_or("created_at is NULL")?,
+        aggregate_type: take(2),
+        aggregate_id: take(3),
+        tenant_id: take(4),
         headers,
-        payload_json: required(5, "payload")?,
-        available_at: time(&values[9]),
+        payload_json: take(5).ok_or("payload is NULL")?,
+        available_at,
     }))
 }
 

@@ -392,7 +392,7 @@ impl Store for SqlStore {
             let kinds: Vec<_> = row::KINDS.into_iter().chain(row::ENDING_KINDS).collect();
             let mut connection = self.connection().await?;
             let rows = self.fetch(&mut *connection, &statement, &kinds).await?;
-            Ok(rows.iter().map(|row| row::to_dead(&*self.codec, row)).collect())
+            Ok(rows.into_iter().map(|row| row::to_dead(&*self.codec, row)).collect())
         })
     }
 

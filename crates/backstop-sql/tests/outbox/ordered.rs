@@ -211,9 +211,9 @@ async fn an_event_waits_for_the_next_look_and_no_longer() {
     let looks = store.asked().len();
     append(&outbox, &["1"]).await;
     recorder.until(1).await;
-    // Found by a look that began after it was written: the next one, or the one after if a look was under way.
+    // Found by the look that was under way, by the next one, or by the one after that.
     let needed = store.asked().len() - looks;
-    assert!((1..=2).contains(&needed), "{needed} looks");
+    assert!(needed <= 2, "{needed} looks");
     outbox.close().await.unwrap();
 }
 
