@@ -185,7 +185,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         // A store of one's own may be on another database than the pool.
         let wake_ups =
             if self.wake_ups && self.store.is_none() { DB::wake_ups(&self.pool, &table) } else { None };
-        let connections = if self.reach == Reach::Pooled { Arc::new(Pooled(connections)) } else { connections };
+        let connections =
+            if self.reach == Reach::Pooled { Arc::new(Pooled(connections)) } else { connections };
         let purge = self.build_purge(&store, connections, &metrics)?;
         let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
             (None, None)

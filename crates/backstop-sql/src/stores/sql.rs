@@ -8,6 +8,7 @@ use std::time::Duration;
 use backstop_core::Event;
 use backstop_core::codec::{Codec, HeaderCodec, Json};
 use backstop_core::inspect::{Count, Troubled};
+use tokio::time::timeout;
 
 use super::alike::gather;
 use super::row::{self, int};
@@ -26,6 +27,9 @@ const ROWS_PER_STATEMENT: usize = 500;
 
 /// How many bytes of payload one statement carries, well below what servers accept by default.
 const BYTES_PER_STATEMENT: usize = 4 * 1024 * 1024;
+
+/// How long a question about due rows or a settlement may take, by default.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a statement is tried that lost against another one.
 const TRIES: u32 = 5;
@@ -54,6 +58,7 @@ pub struct SqlStore {
     codec: Arc<dyn HeaderCodec>,
     done: Done,
     pooled: bool,
+    patience: Duration,
 }
 
 impl SqlStore {
@@ -94,6 +99,13 @@ impl SqlStore {
         self
     }
 
+    /// How long reading, claiming, renewing and settling may take. After that the connection is given up: where a
+    /// network swallows everything, no error would ever come. Defaults to 30 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// Works through a pooler that shares connections between transactions, as PgBouncer does in transaction
     /// mode: nothing is prepared, and each statement is a transaction.
     pub fn behind_pooler(mut self) -> Self {
@@ -107,7 +119,15 @@ impl SqlStore {
         connections: Arc<dyn Connections>,
         table: TableName,
     ) -> Self {
-        Self { dialect, connections, table, codec: Arc::new(Json), done: Done::Keep, pooled: false }
+        Self {
+            dialect,
+            connections,
+            table,
+            codec: Arc::new(Json),
+            done: Done::Keep,
+            pooled: false,
+            patience: PATIENCE,
+        }
     }
 
     /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
@@ -170,6 +190,13 @@ impl SqlStore {
             }
         }
         Ok(changed)
+    }
+
+    /// Gives work up that takes too long.
+    async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let given_up = |_| Err(Error::database("waiting for the database")(late()));
+        timeout(self.patience, work).await.unwrap_or_else(given_up)
     }
 
     /// Gives a driver's error the words that help.
@@ -287,15 +314,15 @@ impl Store for SqlStore {
     }
 
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
-        Box::pin(async move {
+        Box::pin(self.in_time(async move {
             let mut connection = self.connection().await?;
             let rows = self.fetch(&mut *connection, &self.statements().poll(due), &row::KINDS).await?;
             Ok(row::in_order(&*self.codec, row::choose(rows, due), None))
-        })
+        }))
     }
 
     fn next_due(&self, at: At) -> BoxFuture<'_, Result<Option<Duration>, Error>> {
-        Box::pin(async move {
+        Box::pin(self.in_time(async move {
             let mut connection = self.connection().await?;
             let statement = self.statements().next_due(at);
             let rows = self.fetch(&mut *connection, &statement, &[Kind::Time, Kind::Time]).await?;
@@ -304,7 +331,7 @@ impl Store for SqlStore {
                 _ => None,
             };
             Ok(rows.iter().filter_map(ahead).min())
-        })
+        }))
     }
 
     fn claim<'a>(
@@ -313,7 +340,7 @@ impl Store for SqlStore {
         timeout: Duration,
         due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
-        Box::pin(async move {
+        Box::pin(self.in_time(async move {
             let question = ClaimQuestion { table: &self.table, owner, timeout, due };
             let mut tries = 1;
             let claimed = loop {
@@ -326,19 +353,24 @@ impl Store for SqlStore {
                 }
             };
             Ok(row::in_order(&*self.codec, claimed, Some(owner)))
-        })
+        }))
     }
 
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(self.for_claims(rows, |statements, claim, ids| statements.release(claim, ids)))
+        let release =
+            |statements: Statements<'_>, claim: (&str, i64), ids: &[&str]| statements.release(claim, ids);
+        Box::pin(self.in_time(self.for_claims(rows, release)))
     }
 
     fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(self.for_claims(rows, move |statements, claim, ids| statements.renew(at, claim, ids)))
+        let renew = move |statements: Statements<'_>, claim: (&str, i64), ids: &[&str]| {
+            statements.renew(at, claim, ids)
+        };
+        Box::pin(self.in_time(self.for_claims(rows, renew)))
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(async move {
+        Box::pin(self.in_time(async move {
             let mut connection = self.connection().await?;
             let mut settled = 0;
             for alike in gather(settles) {
@@ -346,7 +378,7 @@ impl Store for SqlStore {
                 settled += self.execute_alone(&mut *connection, &statement).await?;
             }
             Ok(settled)
-        })
+        }))
     }
 
     fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>> {
