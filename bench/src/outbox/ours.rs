@@ -6,24 +6,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use backstop_core::Event;
-use backstop_sql::Outbox;
 use backstop_sql::store::Done;
-use sqlx::{PgPool, Postgres};
+use backstop_sql::{Outbox, Supported};
+use sqlx::Pool;
 use tokio::sync::Notify;
 
-pub(crate) async fn single_node(pool: PgPool, events: u32, batch: u32, done: Done) -> Result<Duration> {
+use super::Drained;
+
+/// With the default batch size where none is given.
+pub(super) async fn single_node<DB: Supported>(
+    pool: Pool<DB>,
+    events: u32,
+    batch: Option<u32>,
+    done: Done,
+) -> Result<Drained> {
     let counter = Counter::new(events);
     let start = Instant::now();
-    let outbox = Outbox::single_node(pool)
-        .batch_size(batch)
-        .done(done)
-        .on("Order", "OrderPlaced", counter.handler())
-        .start()
-        .await?;
-    finish(outbox, counter, start, events).await
+    let mut builder = Outbox::single_node(pool).done(done).on("Order", "OrderPlaced", counter.handler());
+    if let Some(batch) = batch {
+        builder = builder.batch_size(batch);
+    }
+    finish(builder.start().await?, counter, start, events).await
 }
 
-pub(crate) async fn multi_node(pool: PgPool, events: u32, batch: u32) -> Result<Duration> {
+pub(super) async fn multi_node<DB: Supported>(pool: Pool<DB>, events: u32, batch: u32) -> Result<Drained> {
     let counter = Counter::new(events);
     let start = Instant::now();
     let outbox = Outbox::multi_node(pool)
@@ -35,34 +41,48 @@ pub(crate) async fn multi_node(pool: PgPool, events: u32, batch: u32) -> Result<
     finish(outbox, counter, start, events).await
 }
 
-/// Waits until every event was handled and written as DONE.
-async fn finish(outbox: Outbox<Postgres>, counter: Counter, start: Instant, events: u32) -> Result<Duration> {
-    counter.all.notified().await;
+/// Waits until every event was handled and written down.
+async fn finish<DB: Supported>(
+    outbox: Outbox<DB>,
+    counter: Counter,
+    start: Instant,
+    events: u32,
+) -> Result<Drained> {
+    counter.all().await;
     outbox.close().await?;
     let took = start.elapsed();
     let census = outbox.store().census(u32::MAX).await?;
     let pending = census.waiting.events + census.retrying.events + census.dead.events;
     ensure!(pending == 0, "{pending} of {events} are not done");
-    Ok(took)
+    Ok(Drained { events, took })
 }
 
-#[derive(Clone)]
-struct Counter {
+/// Counts down to the last event.
+#[derive(Debug, Clone)]
+pub(super) struct Counter {
     left: Arc<AtomicU32>,
     all: Arc<Notify>,
 }
 
 impl Counter {
-    fn new(events: u32) -> Self {
+    pub(super) fn new(events: u32) -> Self {
         Self { left: Arc::new(AtomicU32::new(events)), all: Arc::new(Notify::new()) }
+    }
+
+    pub(super) fn count(&self) {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.all.notify_one();
+        }
+    }
+
+    pub(super) async fn all(&self) {
+        self.all.notified().await;
     }
 
     fn handler(&self) -> impl Fn(Event) -> std::future::Ready<()> + Send + Sync + 'static {
         let this = self.clone();
         move |_| {
-            if this.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-                this.all.notify_one();
-            }
+            this.count();
             std::future::ready(())
         }
     }

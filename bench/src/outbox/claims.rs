@@ -1,0 +1,58 @@
+//! The targets that the outbox was built for.
+
+use super::contenders::{
+    GRAPHILE_ONE, GRAPHILE_TWO, MARIADB_CLAIM, MARIADB_MULTI, MARIADB_SELECT, MARIADB_SINGLE, MULTI,
+    MULTI_SNAPSHOT, PLAIN_SCHEMA, PLAIN_SCHEMA_BY_CREATION, RAW_CLAIM_DONE, RAW_SELECT_DELETE,
+    RAW_SELECT_DONE, RIVER_1_000, RIVER_10_000, SINGLE, SINGLE_DEFAULTS, SINGLE_DELETE, SINGLE_SNAPSHOT,
+    SQLITE_SELECT, SQLITE_SINGLE,
+};
+use super::{append, latency, memory};
+use crate::report::Bound::{AtLeast, AtMost, Under};
+use crate::report::{Bound, Claim, Report};
+
+/// One contender against another, round by round.
+const RATIOS: [(&str, &str, Bound); 16] = [
+    (SINGLE, RAW_SELECT_DONE, AtLeast(0.8)),
+    (SINGLE_DEFAULTS, RAW_SELECT_DONE, AtLeast(0.4)),
+    (SINGLE, GRAPHILE_ONE, AtLeast(1.5)),
+    (SINGLE, GRAPHILE_TWO, AtLeast(1.5)),
+    (SINGLE, RIVER_1_000, AtLeast(3.0)),
+    (SINGLE, RIVER_10_000, AtLeast(3.0)),
+    (MULTI, RAW_CLAIM_DONE, AtLeast(0.8)),
+    (MULTI, PLAIN_SCHEMA, AtLeast(1.2)),
+    (MULTI, PLAIN_SCHEMA_BY_CREATION, AtLeast(1.2)),
+    (SINGLE_DELETE, RAW_SELECT_DELETE, AtLeast(0.6)),
+    (SINGLE_SNAPSHOT, SINGLE, AtLeast(0.7)),
+    (MULTI_SNAPSHOT, MULTI, AtLeast(0.7)),
+    (MARIADB_SINGLE, MARIADB_SELECT, AtLeast(0.7)),
+    (MARIADB_MULTI, MARIADB_CLAIM, AtLeast(0.7)),
+    (SQLITE_SINGLE, SQLITE_SELECT, AtLeast(0.7)),
+    (append::OURS, append::PLAIN, AtMost(1.15)),
+];
+
+/// A figure by itself.
+const MILLISECONDS: [(&str, Bound); 4] = [
+    (latency::HERE_P50, Under(0.1)),
+    (latency::HERE_P99, Under(2.0)),
+    (latency::THERE_P50, Under(2.0)),
+    (latency::THERE_P99, Under(15.0)),
+];
+
+/// All that can be told from what was measured.
+pub(super) fn of(report: &Report) -> Vec<Claim> {
+    let ratios = RATIOS.iter().filter_map(|(of, to, bound)| {
+        let text = format!("{of} / {to}");
+        Some(Claim { text, unit: "", bound: *bound, values: report.ratios(of, to)? })
+    });
+    let milliseconds = MILLISECONDS.iter().filter_map(|(name, bound)| {
+        let values = report.series(name)?.values.clone();
+        Some(Claim { text: (*name).to_owned(), unit: "ms", bound: *bound, values })
+    });
+    let memory = report.differences(memory::LARGE, memory::SMALL).map(|values| Claim {
+        text: format!("{} − {}", memory::LARGE, memory::SMALL),
+        unit: "MiB",
+        bound: AtMost(32.0),
+        values,
+    });
+    ratios.chain(milliseconds).chain(memory).collect()
+}
