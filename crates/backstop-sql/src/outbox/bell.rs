@@ -13,9 +13,6 @@ use super::lifecycle::Lifecycle;
 use crate::Error;
 use crate::wake_up::WakeUps;
 
-/// Between two rings, so that a burst of commits is one wake-up and not hundreds.
-const GAP: Duration = Duration::from_millis(1);
-
 /// How long to wait before what failed is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -104,20 +101,16 @@ async fn ring_until(shutdown: Shutdown, bell: Bell, wake_ups: Arc<dyn WakeUps>) 
         if !bell.was_rung() {
             continue;
         }
-        let rest = match wake_ups.ring().await {
-            Ok(()) => {
-                pause = FIRST_PAUSE;
-                GAP
-            }
+        // What is rung while this one is on its way makes the next: a burst of commits is a few wake-ups.
+        match wake_ups.ring().await {
+            Ok(()) => pause = FIRST_PAUSE,
             Err(error) => {
                 tracing::warn!(%error, "cannot wake other nodes; they look for themselves at their interval");
                 bell.ring();
-                let rest = pause;
+                let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
-                rest
             }
-        };
-        let _ = shutdown.interrupts(tokio::time::sleep(rest)).await;
+        }
     }
     if bell.was_rung() {
         let _ = timeout(LAST_RING, wake_ups.ring()).await;

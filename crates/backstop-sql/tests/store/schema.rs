@@ -185,7 +185,7 @@ backstop_testkit::suite! {
     async fn each_database_claims_with_its_best_statement(it) {
         let text = it.store.claim_statement("node-1", MINUTE, due(0, 10)).text().to_owned();
         match it.kind {
-            DatabaseKind::Postgres => assert!(text.contains("for update skip locked) update") && text.contains("returning")),
+            DatabaseKind::Postgres => assert!(text.contains("for update skip locked), lazy") && text.contains("returning")),
             DatabaseKind::Mysql => assert_eq!(text.matches("for update skip locked)").count(), 2, "{text}"),
             DatabaseKind::Sqlite => assert!(text.starts_with("update ") && text.contains("returning"), "{text}"),
         }

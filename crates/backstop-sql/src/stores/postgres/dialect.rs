@@ -9,6 +9,10 @@ use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
 use crate::{BoxFuture, Error, TableName};
 
+/// A claim need not wait for the disk: one that a crash of the server takes back was nobody's, and its row is claimed
+/// again. The setting ends with the statement's transaction.
+const LAZY: &str = "lazy as materialized (select set_config('synchronous_commit', 'off', true))";
+
 #[derive(Debug)]
 pub(super) struct PostgresDialect;
 
@@ -65,10 +69,13 @@ impl Dialect for PostgresDialect {
         let mut statement = statements.begin("with due as (");
         let place = "tableoid as due_part, ctid as due_place";
         statements.push_due(&mut statement, place, due, Some(timeout), " for update skip locked");
-        statement.push(&format!(") update {table} set locked_by = ")).bind(owner).push(", locked_at = ");
+        statement
+            .push(&format!("), {LAZY} update {table} set locked_by = "))
+            .bind(owner)
+            .push(", locked_at = ");
         statements.moment(&mut statement, due.at);
         statement.push(&format!(
-            ", claim_seq = claim_seq + 1 from due where {table}.tableoid = due_part and {table}.ctid = due_place \
+            ", claim_seq = claim_seq + 1 from due, lazy where {table}.tableoid = due_part and {table}.ctid = due_place \
              returning {}",
             row::columns(self, "claim_seq")
         ));
