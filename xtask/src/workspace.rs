@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 /// Folders whose Rust files are ours to check.
-const SOURCE_FOLDERS: [&str; 3] = ["crates", "xtask", "examples"];
+const SOURCE_FOLDERS: [&str; 4] = ["crates", "xtask", "examples", "faults"];
 
 /// The root of the clone this program belongs to.
 pub(crate) struct Workspace {
@@ -48,7 +48,7 @@ impl Workspace {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
 
-    /// Every Rust file under `crates/`, `xtask/` and `examples/`, sorted.
+    /// Every Rust file under `crates/`, `xtask/`, `examples/` and `faults/`, sorted.
     pub(crate) fn rust_files(&self) -> Result<Vec<PathBuf>> {
         let mut files = Vec::new();
         for folder in SOURCE_FOLDERS {

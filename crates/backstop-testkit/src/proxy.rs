@@ -16,8 +16,9 @@ use crate::{lock, url};
 
 /// A TCP proxy on a free loopback port that can be slow, silent, cut and closed.
 ///
-/// It begins by passing everything on. [`black_hole`](Self::black_hole) and [`refuse`](Self::refuse) each
-/// replace the other, [`delay`](Self::delay) goes with both, and [`restore`](Self::restore) ends all three.
+/// It begins by passing everything on. [`black_hole`](Self::black_hole), [`hold_answers`](Self::hold_answers)
+/// and [`refuse`](Self::refuse) each replace the others, [`delay`](Self::delay) goes with all of them, and
+/// [`restore`](Self::restore) ends all four.
 /// It runs on the runtime it was made on, and ends, with all its connections, when it is dropped.
 ///
 /// ```
@@ -67,7 +68,25 @@ enum Mode {
     #[default]
     Pass,
     BlackHole,
+    HoldAnswers,
     Refuse,
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Way {
+    There,
+    Back,
+}
+
+impl Mode {
+    fn holds(self, way: Way) -> bool {
+        match self {
+            Self::Pass | Self::Refuse => false,
+            Self::BlackHole => true,
+            Self::HoldAnswers => way == Way::Back,
+        }
+    }
 }
 
 impl Proxy {
@@ -133,6 +152,13 @@ impl Proxy {
         self.network.weather.send_modify(|weather| weather.mode = Mode::BlackHole);
     }
 
+    /// From now on the server hears everything and nobody hears the server: what it is asked to do is done,
+    /// and the answer does not come. It waits as in a [`black_hole`](Self::black_hole); [`cut`](Self::cut) then
+    /// loses it for good.
+    pub fn hold_answers(&self) {
+        self.network.weather.send_modify(|weather| weather.mode = Mode::HoldAnswers);
+    }
+
     /// From now on new connections are closed at once. Present ones go on.
     pub fn refuse(&self) {
         self.network.weather.send_modify(|weather| weather.mode = Mode::Refuse);
@@ -178,15 +204,20 @@ async fn serve(mut client: TcpStream, target: String, cut: CancellationToken, op
     let weather = open.0.weather.subscribe();
     let connected = cut.run_until_cancelled(connect(&target, weather.clone())).await;
     let Some(Ok(mut server)) = connected else { return reset(client) };
-    let ended = cut.run_until_cancelled(link(&mut client, &mut server, weather)).await;
-    if !matches!(ended, Some(Ok(()))) {
+    let ended = tokio::select! {
+        // The cut comes first: what was held back must not slip through when the network is restored after it.
+        biased;
+        () = cut.cancelled() => false,
+        ended = link(&mut client, &mut server, weather) => ended.is_ok(),
+    };
+    if !ended {
         reset(client);
         reset(server);
     }
 }
 
 async fn connect(target: &str, mut weather: watch::Receiver<Weather>) -> io::Result<TcpStream> {
-    pass(&mut weather).await;
+    pass(&mut weather, Way::There).await;
     let server = TcpStream::connect(target).await?;
     server.set_nodelay(true)?;
     Ok(server)
@@ -200,13 +231,14 @@ async fn link(
     client.set_nodelay(true)?;
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
-    let there = carry(from_client, to_server, weather.clone());
-    let back = carry(from_server, to_client, weather);
+    let there = carry(Way::There, from_client, to_server, weather.clone());
+    let back = carry(Way::Back, from_server, to_client, weather);
     tokio::try_join!(there, back).map(drop)
 }
 
 /// Carries one direction to its end, and passes the end on too.
 async fn carry(
+    way: Way,
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut weather: watch::Receiver<Weather>,
@@ -218,7 +250,7 @@ async fn carry(
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        pass(&mut weather).await;
+        pass(&mut weather, way).await;
         if count == 0 {
             return to.shutdown().await;
         }
@@ -226,10 +258,10 @@ async fn carry(
     }
 }
 
-/// Waits while the network is a black hole.
-async fn pass(weather: &mut watch::Receiver<Weather>) {
+/// Waits while the network holds back what goes that way.
+async fn pass(weather: &mut watch::Receiver<Weather>, way: Way) {
     // An error means that the proxy is gone, and then the cut ends the connection.
-    let _ = weather.wait_for(|weather| weather.mode != Mode::BlackHole).await;
+    let _ = weather.wait_for(|weather| !weather.mode.holds(way)).await;
 }
 
 /// Closes a connection so that its other side notices at once, whatever it is doing.

@@ -166,6 +166,27 @@ async fn in_a_black_hole_nothing_gets_through_and_nothing_is_closed() {
 }
 
 #[tokio::test]
+async fn answers_that_are_held_come_later_and_never_after_a_cut() {
+    let (echo, proxy) = proxied().await;
+    let (mut patient, mut unlucky) = (connected(&proxy).await, connected(&proxy).await);
+    let before = echo.bytes();
+    proxy.hold_answers();
+    patient.write_all(b"later").await.unwrap();
+    eventually("a server that hears it", async || echo.bytes() == before + 5).await;
+    assert!(is_silent(&mut patient).await);
+    proxy.restore();
+    assert_eq!(heard(&mut patient, 5).await.unwrap(), "later");
+
+    proxy.hold_answers();
+    unlucky.write_all(b"never").await.unwrap();
+    eventually("a server that hears it", async || echo.bytes() == before + 10).await;
+    assert!(is_silent(&mut unlucky).await);
+    proxy.cut();
+    proxy.restore();
+    assert!(heard(&mut unlucky, 5).await.is_err());
+}
+
+#[tokio::test]
 async fn a_new_connection_in_a_black_hole_is_accepted_and_silent() {
     let (echo, proxy) = proxied().await;
     proxy.black_hole();

@@ -28,6 +28,8 @@ mod name;
 mod pgbouncer;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(all(feature = "postgres", unix))]
+mod private_postgres;
 mod redis;
 mod service;
 #[cfg(feature = "sqlite")]
@@ -39,6 +41,8 @@ pub use kafka::{KafkaSpace, kafka};
 pub use mysql::{MysqlDatabase, mysql};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresDatabase, postgres};
+#[cfg(all(feature = "postgres", unix))]
+pub use private_postgres::{PrivatePostgres, private_postgres};
 pub use redis::{RedisSpace, redis};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteDatabase, sqlite};
