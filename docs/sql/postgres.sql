@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS outbox_event (
   last_error     TEXT,
   locked_by      VARCHAR(128) COLLATE "C",
   locked_at      TIMESTAMPTZ(6)
-);
+) WITH (fillfactor = 50);
 
 -- Raised by each claim. Added by itself, so that a table that was there before gets it too.
 ALTER TABLE outbox_event ADD COLUMN IF NOT EXISTS claim_seq BIGINT NOT NULL DEFAULT 0;

@@ -6,5 +6,8 @@ pub mod outbox {}
 #[doc = include_str!("../../docs/guides/several-nodes.md")]
 pub mod several_nodes {}
 
+#[doc = include_str!("../../docs/guides/webhooks.md")]
+pub mod webhooks {}
+
 #[doc = include_str!("../../docs/guides/writer-only.md")]
 pub mod writer_only {}

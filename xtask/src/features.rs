@@ -13,11 +13,12 @@ use crate::workspace::{Workspace, read};
 const FACADE: &str = "backstop";
 
 /// Crates that must not be compiled for someone who asks for one feature only.
-const FORBIDDEN: [(&str, &[&str]); 4] = [
+const FORBIDDEN: [(&str, &[&str]); 5] = [
     ("sqlite", &["rdkafka", "rdkafka-sys", "sqlx-postgres", "sqlx-mysql"]),
     ("postgres", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-mysql"]),
     ("mysql", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-postgres"]),
     ("kafka", &["sqlx-core", "libsqlite3-sys"]),
+    ("http", &["sqlx-core", "libsqlite3-sys", "rdkafka", "axum", "aws-lc-sys", "openssl-sys"]),
 ];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {

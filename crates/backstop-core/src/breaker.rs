@@ -94,6 +94,7 @@ pub struct Refused {
 /// }
 /// assert_eq!(breaker.state(), State::Open);
 /// assert!(breaker.admit(now).is_err());
+/// assert_eq!(breaker.open_until(), Some(now + Duration::from_secs(60)));
 ///
 /// now = now + Duration::from_secs(60);
 /// let probe = breaker.admit(now).unwrap();
@@ -134,6 +135,14 @@ impl Breaker {
             Phase::Closed { .. } => State::Closed,
             Phase::Open { .. } => State::Open,
             Phase::HalfOpen { .. } => State::HalfOpen,
+        }
+    }
+
+    /// The moment from which on an open breaker lets probes through; `None` while it is not open.
+    pub fn open_until(&self) -> Option<Tick> {
+        match self.phase {
+            Phase::Open { until } => Some(until),
+            Phase::Closed { .. } | Phase::HalfOpen { .. } => None,
         }
     }
 

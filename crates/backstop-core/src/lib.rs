@@ -2,7 +2,7 @@
 //!
 //! Nothing here opens a file, a socket or a connection, and every decision is a pure function fed with
 //! time and randomness, so all of it is tested without waiting. The crates that touch the world
-//! (`backstop-sql`, `backstop-admin`, …) share these types and never each other's.
+//! (`backstop-sql`, `backstop-http`, `backstop-admin`, …) share these types and never each other's.
 //!
 //! ```
 //! use backstop_core::{Event, Outcome, Failure, retry::{Jitter, Retry}, delivery::{Settlement, decide}};

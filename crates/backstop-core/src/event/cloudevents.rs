@@ -13,9 +13,11 @@
 //! [`available_at`](Event::available_at) does not travel: it is an agreement with the outbox, and has
 //! been kept by the time an event leaves it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use chrono::SecondsFormat;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -78,47 +80,61 @@ pub enum CloudEventError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn to_json(event: &Event, source: &str) -> Result<String, CloudEventError> {
+    let attributes = attributes(event, source)?;
+    Ok(serde_json::to_string(&Outgoing { attributes, payload_json: event.payload_json() })?)
+}
+
+/// The attributes of an event as text, without its data: what a binding writes as headers.
+///
+/// ```
+/// use backstop_core::{Event, event::cloudevents};
+///
+/// let event = Event::of("OrderPlaced").aggregate("Order", "42").json(&[1, 2])?;
+/// let attributes = cloudevents::attributes(&event, "/outbox/orders")?;
+/// assert!(attributes.contains(&("subject", "42".into())));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn attributes<'a>(
+    event: &'a Event,
+    source: &'a str,
+) -> Result<Vec<(&'a str, Cow<'a, str>)>, CloudEventError> {
     if source.is_empty() {
         return Err(attribute("source", "must not be empty"));
     }
-    Ok(serde_json::to_string(&Outgoing { event, source })?)
+    let time = event.occurred_at().to_rfc3339_opts(SecondsFormat::AutoSi, true);
+    let (extensions, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        event.headers().iter().partition(|(name, value)| fits_an_extension(name, value));
+    let others = if others.is_empty() { None } else { Some(serde_json::to_string(&others)?) };
+    let aggregate_type = Some(event.aggregate_type()).filter(|name| *name != GLOBAL);
+
+    let own = [
+        ("specversion", Some("1.0".into())),
+        ("id", Some(event.id().into())),
+        ("source", Some(source.into())),
+        ("type", Some(event.event_type().into())),
+        ("subject", event.aggregate_id().map(Cow::from)),
+        ("time", Some(time.into())),
+        ("datacontenttype", Some("application/json".into())),
+        ("aggregatetype", aggregate_type.map(Cow::from)),
+        ("tenantid", event.tenant_id().map(Cow::from)),
+    ];
+    let own = own.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let extensions = extensions.into_iter().map(|(name, value)| (name.as_str(), Cow::from(value)));
+    Ok(own.chain(extensions).chain(others.map(|text| ("headers", text.into()))).collect())
 }
 
 struct Outgoing<'a> {
-    event: &'a Event,
-    source: &'a str,
+    attributes: Vec<(&'a str, Cow<'a, str>)>,
+    payload_json: &'a str,
 }
 
 impl Serialize for Outgoing<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Outgoing { event, source } = self;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("specversion", "1.0")?;
-        map.serialize_entry("id", event.id())?;
-        map.serialize_entry("source", source)?;
-        map.serialize_entry("type", event.event_type())?;
-        if let Some(subject) = event.aggregate_id() {
-            map.serialize_entry("subject", subject)?;
-        }
-        map.serialize_entry("time", &event.occurred_at())?;
-        map.serialize_entry("datacontenttype", "application/json")?;
-        if event.aggregate_type() != GLOBAL {
-            map.serialize_entry("aggregatetype", event.aggregate_type())?;
-        }
-        if let Some(tenant) = event.tenant_id() {
-            map.serialize_entry("tenantid", tenant)?;
-        }
-
-        let (extensions, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            event.headers().iter().partition(|(name, value)| fits_an_extension(name, value));
-        for (name, value) in extensions {
+        for (name, value) in &self.attributes {
             map.serialize_entry(name, value)?;
         }
-        if !others.is_empty() {
-            map.serialize_entry("headers", &Json.write(&others).map_err(S::Error::custom)?)?;
-        }
-
-        let data: &RawValue = serde_json::from_str(event.payload_json()).map_err(S::Error::custom)?;
+        let data: &RawValue = serde_json::from_str(self.payload_json).map_err(S::Error::custom)?;
         map.serialize_entry("data", data)?;
         map.end()
     }

@@ -402,7 +402,16 @@ impl Feed {
 
     /// Offers an event that the poller read.
     pub(super) fn offer_cold(&self, event: Event, attempts: u32, claim: Option<Claim>) -> Offer {
-        let offer = self.offer(Queued { claim, ..Queued::cold(event, attempts) });
+        let queued = Queued { claim, ..Queued::cold(event, attempts) };
+        // Its claim counts from before it was asked for: the answer may have taken any time.
+        let since = self.letting_go.looking_since();
+        let offer = match self.reserve(&queued.event) {
+            Some(reserved) => {
+                let since = since.unwrap_or(reserved.since);
+                self.queue(queued, Reserved { since, ..reserved })
+            }
+            None => Offer::Duplicate,
+        };
         if offer == Offer::Taken {
             self.metrics.enqueue_cold.increment();
         }

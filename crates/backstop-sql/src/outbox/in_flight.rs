@@ -117,26 +117,42 @@ impl fmt::Debug for InFlight {
 /// settled, and would take the event for one that nobody holds.
 pub(super) struct LettingGo {
     tracker: Arc<dyn Tracker>,
-    /// What to let go of when the look that is under way ends.
-    later: Mutex<Option<Vec<Hold>>>,
+    /// The look that is under way.
+    look: Mutex<Option<UnderWay>>,
+}
+
+/// A look at the table that has begun and not ended.
+struct UnderWay {
+    since: Tick,
+    /// What to let go of when it ends.
+    later: Vec<Hold>,
 }
 
 impl LettingGo {
     pub(super) fn new(tracker: Arc<dyn Tracker>) -> Self {
-        Self { tracker, later: Mutex::default() }
+        Self { tracker, look: Mutex::default() }
     }
 
     pub(super) fn let_go(&self, hold: Hold) {
-        match &mut *self.later.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(later) => later.push(hold),
+        match &mut *self.lock() {
+            Some(look) => look.later.push(hold),
             None => self.tracker.release(&hold),
         }
     }
 
+    /// Since when the look that is under way has been: the claims it takes are no younger.
+    pub(super) fn looking_since(&self) -> Option<Tick> {
+        self.lock().as_ref().map(|look| look.since)
+    }
+
     /// A look at the table, from before rows are read until they are handed on. One at a time.
     pub(super) fn look(&self) -> Look<'_> {
-        self.later.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+        *self.lock() = Some(UnderWay { since: SystemClock.ticks(), later: Vec::new() });
         Look(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<UnderWay>> {
+        self.look.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -145,7 +161,7 @@ pub(super) struct Look<'a>(&'a LettingGo);
 
 impl Drop for Look<'_> {
     fn drop(&mut self) {
-        let later = self.0.later.lock().unwrap_or_else(PoisonError::into_inner).take();
-        later.iter().flatten().for_each(|hold| self.0.tracker.release(hold));
+        let look = self.0.lock().take();
+        look.iter().flat_map(|look| &look.later).for_each(|hold| self.0.tracker.release(hold));
     }
 }

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
 use crate::connection::{Connection, Connections};
@@ -85,6 +86,13 @@ pub trait Dialect: fmt::Debug + Send + Sync {
 
     /// Adds the moment `at` plus `offset`.
     fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta);
+
+    /// Adds the earlier of a moment and the database's now: whose clock is ahead must not put its events off.
+    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp) {
+        statement.push("least(").bind(moment).push(", ");
+        self.moment(statement, At::Database, TimeDelta::zero());
+        statement.push(")");
+    }
 
     /// Adds a JSON text that goes into a JSON column.
     fn bind_json(&self, statement: &mut Statement, json: Value);

@@ -51,7 +51,13 @@ impl Statements<'_> {
             self.dialect.bind_json(statement, event.payload_json().into());
             statement.push(", ");
             self.dialect.bind_json(statement, Value::Text(headers.clone()));
-            statement.push(", 0, 0, ").bind(event.available_at().unwrap_or(event.occurred_at()));
+            statement.push(", 0, 0, ");
+            match event.available_at() {
+                Some(moment) => {
+                    statement.bind(moment);
+                }
+                None => self.dialect.not_ahead(statement, event.occurred_at()),
+            }
             statement.push(", ").bind(event.occurred_at());
             match born {
                 // Nobody delivers a delayed event from memory, so it is nobody's yet.

@@ -235,9 +235,9 @@ impl Fresh {
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 
-/// A moment of the tests' own time, which begins on the first of January 2030.
+/// A moment of the tests' own time, which begins on the first of January 2020.
 pub(crate) fn moment(seconds: i64) -> Timestamp {
-    let begin: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+    let begin: Timestamp = "2020-01-01T00:00:00Z".parse().unwrap();
     begin + TimeDelta::seconds(seconds)
 }
 

@@ -6,7 +6,7 @@ use backstop_core::event::{AggregateType, EventType};
 use backstop_core::{Clock, Event, SystemClock};
 use backstop_sql::connection::Kind;
 use backstop_sql::statement::Value;
-use backstop_sql::store::{Born, Store};
+use backstop_sql::store::{At, Born, Due, Store};
 
 use crate::harness::*;
 
@@ -116,6 +116,17 @@ backstop_testkit::suite! {
         assert_eq!(claim(25).await, "now");
         let settled = it.settle_under(Some(&born.claim()), "now", 0, backstop_core::delivery::Settlement::Done).await;
         assert_eq!(settled, 0);
+    }
+
+    async fn a_node_whose_clock_is_ahead_does_not_put_its_events_off_unless_it_says_so(it) {
+        let ahead = SystemClock.now() + chrono::TimeDelta::hours(1);
+        let event = |id: &str| Event::of("T").id(id).occurred_at(ahead);
+        let told = event("told").available_at(ahead + chrono::TimeDelta::hours(1)).json(&()).unwrap();
+        it.insert(&[event("hasty").json(&()).unwrap(), told]).await;
+        let due = Due { at: At::Database, ..due(0, 10) };
+        assert_eq!(ids(&it.store.poll(due).await.unwrap()), "hasty");
+        let created = it.state("hasty").await.created_at.unwrap() - ahead;
+        assert!(created.num_milliseconds() == 0, "{created}");
     }
 
     async fn a_thousand_events_are_inserted_at_once_and_none_is_no_statement(it) {

@@ -41,7 +41,7 @@ fn foreign_row(id: &str) -> String {
     format!(
         "INSERT INTO outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
          status, attempts, available_at, created_at) VALUES ('{id}', 'OrderPlaced', 'Order', '42', NULL, \
-         '{{\"total\": 1}}', '{{\"k\": \"v\"}}', 0, 0, '2030-01-01 00:00:00.000001', '2030-01-01 00:00:00.000001')"
+         '{{\"total\": 1}}', '{{\"k\": \"v\"}}', 0, 0, '2020-01-01 00:00:00.000001', '2020-01-01 00:00:00.000001')"
     )
 }
 

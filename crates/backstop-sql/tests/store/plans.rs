@@ -20,11 +20,11 @@ async fn fill(it: &Fresh) {
     };
     let moment = |seconds: &str| match it.kind {
         DatabaseKind::Postgres => {
-            format!("timestamptz '2030-01-01 00:00:00+00' + ({seconds}) * interval '1 second'")
+            format!("timestamptz '2020-01-01 00:00:00+00' + ({seconds}) * interval '1 second'")
         }
-        DatabaseKind::Mysql => format!("timestamp('2030-01-01 00:00:00') + interval ({seconds}) second"),
+        DatabaseKind::Mysql => format!("timestamp('2020-01-01 00:00:00') + interval ({seconds}) second"),
         DatabaseKind::Sqlite => {
-            format!("strftime('%Y-%m-%d %H:%M:%f', '2030-01-01', '+' || ({seconds}) || ' seconds') || '000'")
+            format!("strftime('%Y-%m-%d %H:%M:%f', '2020-01-01', '+' || ({seconds}) || ' seconds') || '000'")
         }
     };
     let padded = |prefix: &str| match it.kind {
@@ -136,9 +136,6 @@ backstop_testkit::suite! {
                 (Order::Due, if mysql { "idx_status_available" } else { "idx_due" }),
                 (Order::Created, if mysql { "idx_status_created" } else { "idx_due_created" }),
             ] {
-                if (clock, order) == (At::Database, Order::Created) {
-                    continue; // by that clock nothing is due yet, and a few rows are sorted faster than looked up
-                }
                 let due = Due { at: clock, order, skip_recent, ..due(5_000, 500) };
                 let poll = plan(&it, it.store.poll_statement(due)).await;
                 check(it.kind, &format!("poll by {order:?}"), index, &poll);

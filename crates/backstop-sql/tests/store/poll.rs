@@ -161,7 +161,8 @@ backstop_testkit::suite! {
         let now = SystemClock.now();
         let at = |offset: i64| now + chrono::TimeDelta::seconds(offset);
         let event = |id: &str, seconds| Event::of("T").id(id).occurred_at(at(seconds)).json(&()).unwrap();
-        it.insert(&[event("past", -30), event("recent", -10), event("future", 600)]).await;
+        let future = Event::of("T").id("future").available_at(at(600)).json(&()).unwrap();
+        it.insert(&[event("past", -30), event("recent", -10), future]).await;
         let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due, after: None };
         assert_eq!(ids(&it.store.poll(due(Duration::ZERO)).await.unwrap()), "pastrecent");
         assert_eq!(ids(&it.store.poll(due(Duration::from_secs(25))).await.unwrap()), "past");

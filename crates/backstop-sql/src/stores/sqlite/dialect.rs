@@ -1,6 +1,6 @@
 //! The words in which SQLite differs.
 
-use backstop_core::{Clock, SystemClock};
+use backstop_core::{Clock, SystemClock, Timestamp};
 use chrono::TimeDelta;
 
 use super::super::{ClaimQuestion, Dialect, Explanation, Index, row};
@@ -24,6 +24,11 @@ impl Dialect for SqliteDialect {
             At::Instant(moment) => moment,
         };
         statement.bind(moment + offset);
+    }
+
+    /// The database's clock is this process's.
+    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp) {
+        statement.bind(moment.min(SystemClock.now()));
     }
 
     fn bind_json(&self, statement: &mut Statement, json: Value) {

@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   last_error     TEXT,
   locked_by      VARCHAR(128) COLLATE "C",
   locked_at      TIMESTAMPTZ(6)
-);
+) WITH (fillfactor = 50);
 
 -- Raised by each claim. Added by itself, so that a table that was there before gets it too.
 ALTER TABLE {table} ADD COLUMN IF NOT EXISTS claim_seq BIGINT NOT NULL DEFAULT 0;

@@ -1,0 +1,158 @@
+//! One request and its answer, within bounds of time and size.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::header::{HeaderMap, RETRY_AFTER};
+use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+
+use crate::connector::{ConnectError, Connector};
+
+/// An idle connection is closed after this time: sooner than most servers would do it.
+const IDLE: Duration = Duration::from_secs(30);
+/// How much of an answer is told to the operator, in characters.
+const EXCERPT_CHARS: usize = 200;
+
+/// How a request ended.
+pub(crate) type Exchange = Result<Answer, Unanswered>;
+
+/// What the target said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) retry_after: Option<String>,
+    /// The beginning of a refusal's body, on one line.
+    pub(crate) said: String,
+}
+
+/// Why the target said nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unanswered {
+    /// No connection, or none that lasted until an answer.
+    Away(String),
+    /// The guard forbids the address; nothing was sent.
+    Blocked(String),
+    /// Something came back that is no answer in HTTP, or too large a one.
+    Malformed(String),
+}
+
+/// Bounds on one request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) timeout: Duration,
+    pub(crate) response_head_bytes: usize,
+    pub(crate) response_body_bytes: usize,
+    pub(crate) idle_connections: usize,
+}
+
+/// Sends requests to one URL, over connections that are kept.
+pub(crate) struct Client {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    url: Uri,
+    limits: Limits,
+}
+
+impl Client {
+    pub(crate) fn new(connector: Connector, url: Uri, limits: Limits) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(limits.idle_connections)
+            .http1_max_buf_size(limits.response_head_bytes)
+            .build(connector);
+        Self { http, url, limits }
+    }
+
+    pub(crate) async fn post(&self, headers: HeaderMap, body: Bytes) -> Exchange {
+        let deadline = Instant::now() + self.limits.timeout;
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        *request.headers_mut() = headers;
+        match timeout_at(deadline, self.http.request(request)).await {
+            Ok(Ok(response)) => Ok(self.read(response, deadline).await),
+            Ok(Err(error)) => Err(unanswered(&error)),
+            Err(_) => Err(Unanswered::Away(format!("no answer within {:?}", self.limits.timeout))),
+        }
+    }
+
+    /// The status decides, whatever becomes of the body: it is read so that the connection can be used
+    /// again, and given up with the connection where it is too long or too slow.
+    async fn read(&self, response: Response<Incoming>, deadline: Instant) -> Answer {
+        let (head, body) = response.into_parts();
+        let retry_after =
+            head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let mut beginning = BytesMut::new();
+        let reading = drain(body, self.limits.response_body_bytes, &mut beginning);
+        // Too slow is the same as too long: the connection is closed, and the answer stands.
+        let _ = timeout_at(deadline, reading).await;
+        let said = if head.status.is_success() { String::new() } else { excerpt(&beginning) };
+        Answer { status: head.status, retry_after, said }
+    }
+}
+
+/// Reads a body to its end, or up to `limit` bytes, and keeps its beginning.
+async fn drain(mut body: Incoming, limit: usize, beginning: &mut BytesMut) {
+    let mut read = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        let Some(data) = frame.data_ref() else { continue };
+        read += data.len();
+        // A character has up to four bytes.
+        let room = (EXCERPT_CHARS * 4).saturating_sub(beginning.len()).min(data.len());
+        beginning.extend_from_slice(&data[..room]);
+        if read > limit {
+            return;
+        }
+    }
+}
+
+/// The beginning of a text for an operator's eyes: one line, no control characters, not long.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let words: Vec<_> =
+        text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+    let line = words.join(" ");
+    let mut cut: String = line.chars().take(EXCERPT_CHARS).collect();
+    if cut.len() < line.len() {
+        cut.push('…');
+    }
+    cut
+}
+
+fn unanswered(error: &legacy::Error) -> Unanswered {
+    let causes = || std::iter::successors(error.source(), |cause| (*cause).source());
+    let connecting = causes().find_map(|cause| cause.downcast_ref::<ConnectError>());
+    let speaking = causes().find_map(|cause| cause.downcast_ref::<hyper::Error>());
+    match (connecting, speaking) {
+        (Some(blocked @ ConnectError::Blocked { .. }), _) => Unanswered::Blocked(blocked.to_string()),
+        (Some(other), _) => Unanswered::Away(other.to_string()),
+        (None, Some(error)) if error.is_parse() => {
+            Unanswered::Malformed(format!("the target's answer cannot be read: {error}"))
+        }
+        (None, _) => {
+            let last = causes().last().map_or_else(|| error.to_string(), ToString::to_string);
+            Unanswered::Away(format!("the connection ended before an answer came: {last}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excerpt_is_one_short_line_without_control_characters() {
+        assert_eq!(excerpt(b"  no\tsuch\r\n\x1b[31morder\x00 "), "no such [31morder");
+        let long = "é".repeat(300);
+        let cut = excerpt(&long.as_bytes()[..=EXCERPT_CHARS * 2]);
+        assert_eq!(cut.chars().count(), EXCERPT_CHARS + 1);
+        assert!(cut.ends_with('…'));
+        assert_eq!(excerpt(b""), "");
+    }
+}

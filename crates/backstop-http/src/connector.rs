@@ -1,0 +1,158 @@
+//! The resolving connector: resolve, filter, connect to exactly what the filter let through.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+
+use crate::guard::Guard;
+use crate::stream::Stream;
+use crate::url;
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("{host} is at {address}, which is not public; allow it with `allow_network` if it is meant")]
+    Blocked { host: String, address: IpAddr },
+    #[error("cannot resolve {host}: {source}")]
+    Resolve { host: String, source: io::Error },
+    #[error("{host} has no address")]
+    NoAddress { host: String },
+    #[error("cannot connect to {host}: {source}")]
+    Connect { host: String, source: io::Error },
+    #[error("cannot agree on TLS with {host}: {source}")]
+    Tls { host: String, source: io::Error },
+    #[error("no connection to {host} within {limit:?}")]
+    TimedOut { host: String, limit: Duration },
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Asks for the addresses of a name, once for each connection.
+type Resolver = Arc<dyn Fn(String, u16) -> BoxFuture<io::Result<Vec<SocketAddr>>> + Send + Sync>;
+
+/// Opens connections to one target.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    resolver: Resolver,
+    guard: Arc<Guard>,
+    /// Absent for a target without TLS.
+    tls: Option<TlsConnector>,
+    limit: Duration,
+}
+
+impl Connector {
+    pub(crate) fn new(guard: Guard, tls: Option<TlsConnector>, limit: Duration) -> Self {
+        let resolver: Resolver = Arc::new(|host, port| Box::pin(resolve(host, port)));
+        Self { resolver, guard: Arc::new(guard), tls, limit }
+    }
+
+    async fn open(self, uri: Uri) -> Result<Stream, ConnectError> {
+        let host = url::host(&uri).to_owned();
+        let opening = async {
+            let found = (self.resolver)(host.clone(), url::port(&uri)).await;
+            let found = found.map_err(|source| ConnectError::Resolve { host: host.clone(), source })?;
+            let allowed = self.guard.filter(&found).map_err(|blocked| match blocked {
+                Some(address) => ConnectError::Blocked { host: host.clone(), address },
+                None => ConnectError::NoAddress { host: host.clone() },
+            })?;
+            let stream = self.connect(&host, &allowed).await?;
+            match &self.tls {
+                Some(tls) => encrypt(tls, &host, stream).await,
+                None => Ok(Stream::Plain(TokioIo::new(stream))),
+            }
+        };
+        let opened = timeout(self.limit, opening).await;
+        opened.unwrap_or_else(|_| Err(ConnectError::TimedOut { host: host.clone(), limit: self.limit }))
+    }
+
+    /// Tries one address after the other. Each gets its share of the time, so that one which swallows
+    /// packets does not use up that of the others.
+    async fn connect(&self, host: &str, addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
+        let share = self.limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
+        let mut last = io::Error::from(io::ErrorKind::TimedOut);
+        for address in addresses {
+            match timeout(share, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Only a delay is lost where it cannot be set.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(ConnectError::Connect { host: host.to_owned(), source: last })
+    }
+}
+
+async fn resolve(host: String, port: u16) -> io::Result<Vec<SocketAddr>> {
+    Ok(tokio::net::lookup_host((host, port)).await?.collect())
+}
+
+async fn encrypt(tls: &TlsConnector, host: &str, stream: TcpStream) -> Result<Stream, ConnectError> {
+    let failed = |source| ConnectError::Tls { host: host.to_owned(), source };
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+    let stream = tls.connect(name, stream).await.map_err(failed)?;
+    Ok(Stream::Tls(Box::new(TokioIo::new(stream))))
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = BoxFuture<Result<Stream, ConnectError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().open(uri))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A name whose meaning changes with every question.
+    fn rebinding(answers: Vec<Vec<SocketAddr>>) -> (Connector, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let counting = Arc::clone(&asked);
+        let resolver: Resolver = Arc::new(move |_, _| {
+            let answer = answers[counting.fetch_add(1, Ordering::SeqCst)].clone();
+            Box::pin(async { Ok(answer) })
+        });
+        let guard = Guard::new(vec!["127.0.0.0/8".parse().unwrap()]);
+        (Connector { resolver, ..Connector::new(guard, None, Duration::from_secs(5)) }, asked)
+    }
+
+    #[tokio::test]
+    async fn a_name_is_resolved_once_for_a_connection_and_checked_anew_for_the_next() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (good, bad) = (listener.local_addr().unwrap(), "10.0.0.1:80".parse().unwrap());
+        let (mut connector, asked) = rebinding(vec![vec![bad, good], vec![bad], vec![]]);
+        let uri = Uri::from_static("http://example.com/");
+
+        assert!(matches!(connector.call(uri.clone()).await, Ok(Stream::Plain(_))));
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "what was checked is what was connected to");
+        let blocked = connector.call(uri.clone()).await.err().unwrap();
+        assert!(matches!(blocked, ConnectError::Blocked { address, .. } if address == bad.ip()), "{blocked}");
+        assert!(matches!(connector.call(uri).await, Err(ConnectError::NoAddress { .. })));
+    }
+}

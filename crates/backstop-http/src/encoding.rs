@@ -1,0 +1,147 @@
+//! Events as HTTP messages: the structured, binary and batched modes of the CloudEvents HTTP binding.
+
+use std::fmt::Write as _;
+
+use backstop_core::Event;
+use backstop_core::event::cloudevents;
+use bytes::Bytes;
+use hyper::HeaderMap;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+
+use crate::signature::message_id;
+use crate::verdict::Refusal;
+
+const BATCH: HeaderValue = HeaderValue::from_static("application/cloudevents-batch+json");
+const STRUCTURED: HeaderValue = HeaderValue::from_static(cloudevents::CONTENT_TYPE);
+const DATA: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A message that is ready but for its signature.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    /// The value of `webhook-id`.
+    pub(crate) id: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// One event with all its attributes in the body.
+pub(crate) fn structured(event: &Event, source: &str) -> Result<Message, Refusal> {
+    let mut headers = trace(event);
+    headers.insert(CONTENT_TYPE, STRUCTURED);
+    let body = json(event, source)?.into();
+    Ok(Message { id: message_id(source, [event.id()]), headers, body })
+}
+
+/// One event with its attributes as headers, and its payload as the body.
+pub(crate) fn binary(event: &Event, source: &str) -> Result<Message, Refusal> {
+    let mut headers = trace(event);
+    for (name, value) in cloudevents::attributes(event, source).map_err(|error| unwritable(&error))? {
+        if name == "datacontenttype" {
+            headers.insert(CONTENT_TYPE, DATA);
+            continue;
+        }
+        let name = HeaderName::try_from(format!("ce-{name}")).map_err(|error| unwritable(&error))?;
+        let value = HeaderValue::try_from(percent_encoded(&value)).map_err(|error| unwritable(&error))?;
+        headers.insert(name, value);
+    }
+    let body = Bytes::copy_from_slice(event.payload_json().as_bytes());
+    Ok(Message { id: message_id(source, [event.id()]), headers, body })
+}
+
+/// Several events, each given by its id and its text in the JSON format.
+pub(crate) fn batched<'a>(events: impl Iterator<Item = (&'a str, &'a str)>, source: &str) -> Message {
+    let (ids, texts): (Vec<_>, Vec<_>) = events.unzip();
+    let headers = HeaderMap::from_iter([(CONTENT_TYPE, BATCH)]);
+    Message { id: message_id(source, ids), headers, body: format!("[{}]", texts.join(",")).into() }
+}
+
+/// One event in the JSON format, as it stands in a batch.
+pub(crate) fn json(event: &Event, source: &str) -> Result<String, Refusal> {
+    cloudevents::to_json(event, source).map_err(|error| unwritable(&error))
+}
+
+fn unwritable(error: &dyn std::error::Error) -> Refusal {
+    Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
+}
+
+/// Percent-encodes what the binding asks for: the space, `"`, `%`, and all that is not printable ASCII.
+/// What is left can neither end a header nor begin another.
+fn percent_encoded(value: &str) -> String {
+    let mut encoded = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_graphic() && byte != b'"' && byte != b'%' {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// The trace context of an event as the headers that every tracing library reads, where it is one.
+fn trace(event: &Event) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let Some(parent) = event.header("traceparent").filter(|parent| is_traceparent(parent)) else {
+        return headers;
+    };
+    if let Ok(parent) = HeaderValue::try_from(parent) {
+        headers.insert("traceparent", parent);
+    }
+    // At most 512 characters: what the specification makes everyone carry.
+    let state = event.header("tracestate").filter(|state| !state.is_empty() && state.len() <= 512);
+    if let Some(state) =
+        state.filter(|state| state.is_ascii()).and_then(|state| HeaderValue::try_from(state).ok())
+    {
+        headers.insert("tracestate", state);
+    }
+    headers
+}
+
+/// Whether a text is a trace parent of W3C's version 00: `00-<32 hex>-<16 hex>-<2 hex>`.
+fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<_> = text.split('-').collect();
+    let hexadecimal = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let lengths: Vec<_> = parts.iter().map(|part| part.len()).collect();
+    lengths == [2, 32, 16, 2]
+        && parts.iter().all(|part| hexadecimal(part))
+        && parts[0] != "ff"
+        && parts[1..3].iter().all(|part| part.bytes().any(|byte| byte != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_header_cannot_hold_is_percent_encoded_and_nothing_else() {
+        assert_eq!(percent_encoded("Euro € 😀"), "Euro%20%E2%82%AC%20%F0%9F%98%80");
+        assert_eq!(percent_encoded("100% \"sure\"\r\nX: y\u{7f}"), "100%25%20%22sure%22%0D%0AX:%20y%7F");
+        let plain = "!#$&'()*+,-./0:;<=>?@A[\\]^_`a{|}~";
+        assert_eq!(percent_encoded(plain), plain);
+    }
+
+    #[test]
+    fn a_trace_parent_travels_only_if_it_is_one() {
+        let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        assert!(is_traceparent(good));
+        for bad in [
+            "",
+            "hello",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\nx: y",
+        ] {
+            assert!(!is_traceparent(bad), "{bad}");
+        }
+        let event = |state: &str| {
+            Event::of("E").header("traceparent", good).header("tracestate", state).json(&()).unwrap()
+        };
+        assert_eq!(trace(&event("a=1,b=2")).len(), 2);
+        assert_eq!(trace(&event("a=1\r\nx: y")).len(), 1);
+        assert_eq!(trace(&event("ä=1")).len(), 1);
+    }
+}

@@ -1,0 +1,292 @@
+//! The target's standing: whether it may be called now, and what its last answers said about it.
+
+mod report;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backstop_core::Clock;
+use backstop_core::breaker::{Admission, Breaker, Config, State};
+use backstop_core::clock::Tick;
+use backstop_core::failure::Kind;
+use backstop_core::retry::Jitter;
+
+use crate::verdict::{Ruling, Verdict};
+
+/// Where a webhook's events go, as an operator sees it. A cheap handle: clones share one standing.
+///
+/// ```
+/// use backstop_http::{Status, Webhook};
+///
+/// let webhook = Webhook::to("https://example.com/hooks/T0KEN").build()?;
+/// let target = webhook.target();
+/// assert_eq!((target.name(), target.status()), ("https://example.com", Status::Available));
+///
+/// target.disable(); // as an answer of 410 does
+/// assert!(target.is_disabled());
+/// target.enable();
+/// # Ok::<(), backstop_http::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Target(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    clock: Arc<dyn Clock>,
+    pace: Pace,
+    standing: Mutex<Standing>,
+    delivered: AtomicU64,
+    put_off: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// How long events are put off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    /// While the target is away and says no time of its own.
+    pub(crate) pause: Duration,
+    /// While it is disabled.
+    pub(crate) park: Duration,
+}
+
+struct Standing {
+    breaker: Breaker,
+    /// Until when the target asked to be left alone.
+    held_until: Option<Tick>,
+    disabled: bool,
+    /// Why the last try that says something about the target went wrong; none after a good one.
+    trouble: Option<String>,
+}
+
+/// What can be said about a target.
+///
+/// ```
+/// use backstop_http::{Status, Webhook};
+///
+/// let webhook = Webhook::to("https://example.com/hooks").build()?;
+/// match webhook.target().status() {
+///     Status::Unavailable(why) => println!("its events wait: {why}"),
+///     Status::Disabled => println!("its events are parked"),
+///     _ => println!("its events flow"),
+/// }
+/// # Ok::<(), backstop_http::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Status {
+    /// It is called.
+    Available,
+    /// It is left alone for now; the text says why.
+    Unavailable(String),
+    /// It said that it is gone, or somebody disabled it: nothing is sent until it is enabled.
+    Disabled,
+}
+
+impl Target {
+    pub(crate) fn new(name: String, breaker: Config, pace: Pace, clock: Arc<dyn Clock>) -> Self {
+        let standing =
+            Standing { breaker: Breaker::new(breaker), held_until: None, disabled: false, trouble: None };
+        Self(Arc::new(Inner {
+            name,
+            clock,
+            pace,
+            standing: Mutex::new(standing),
+            delivered: AtomicU64::new(0),
+            put_off: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }))
+    }
+
+    /// Its name: the one it was given, or scheme, host and port of its URL. The path is left out,
+    /// because many services put a token there.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Whether it is called now, and if not, why.
+    pub fn status(&self) -> Status {
+        let now = self.0.clock.ticks();
+        let mut standing = self.standing();
+        let held = standing.held_until.is_some_and(|until| until > now);
+        if standing.disabled {
+            Status::Disabled
+        } else if held || standing.breaker.poll(now) != State::Closed {
+            Status::Unavailable(standing.trouble.clone().unwrap_or_else(|| "it is being probed".to_owned()))
+        } else {
+            Status::Available
+        }
+    }
+
+    /// Whether its events are parked: it answered 410, or [`disable`](Self::disable) was called.
+    pub fn is_disabled(&self) -> bool {
+        self.standing().disabled
+    }
+
+    /// Stops sending. Events are parked: put off, with no try counted, until it is enabled again.
+    pub fn disable(&self) {
+        self.standing().disabled = true;
+    }
+
+    /// Sends again. An event that was parked comes when its time is over.
+    pub fn enable(&self) {
+        let mut standing = self.standing();
+        standing.disabled = false;
+        standing.held_until = None;
+    }
+
+    /// Leave to make one request, or how long to put the event off.
+    pub(crate) fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
+        let Inner { pace, clock, .. } = &*self.0;
+        let now = clock.ticks();
+        let mut standing = self.standing();
+        let admitted = standing.admit(now, *pace, jitter);
+        drop(standing);
+        match admitted {
+            Ok(admission) => Ok(Permit { target: self.clone(), admission: Some(admission), began: now }),
+            Err(wait) => {
+                self.0.put_off.fetch_add(1, Ordering::Relaxed);
+                Err(wait)
+            }
+        }
+    }
+
+    fn count(&self, ruling: &Ruling) {
+        let counter = match ruling {
+            Ruling::Done => &self.0.delivered,
+            Ruling::PutOff(_) => &self.0.put_off,
+            Ruling::Failed(_) => &self.0.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.0.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("name", &self.name()).field("status", &self.status()).finish()
+    }
+}
+
+impl Standing {
+    fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
+        if self.disabled {
+            return Err(pace.park);
+        }
+        if let Some(until) = self.held_until.filter(|until| *until > now) {
+            return Err(until.since(now).saturating_add(pace.spread(jitter)));
+        }
+        self.breaker.admit(now).map_err(|refused| match refused.until {
+            Some(until) => until.since(now).saturating_add(pace.spread(jitter)),
+            None => pace.spread(jitter),
+        })
+    }
+
+    /// How long to put off an event whose target turned out to be away.
+    fn wait(&mut self, asked: Option<Duration>, now: Tick, pace: Pace, jitter: Jitter) -> Duration {
+        let asked = asked.filter(|wait| !wait.is_zero());
+        if let Some(wait) = asked {
+            self.held_until = self.held_until.max(Some(now + wait));
+        }
+        let reopens = self.breaker.open_until().map(|until| until.since(now));
+        asked.max(reopens).unwrap_or_default().saturating_add(pace.spread(jitter))
+    }
+}
+
+impl Pace {
+    /// Half to one and a half of the pause, so that events which wait for the same thing do not come at once.
+    fn spread(self, jitter: Jitter) -> Duration {
+        self.pause.mul_f64(jitter.factor())
+    }
+}
+
+/// Leave to make one request. Dropped without a verdict it gives the breaker its place back.
+pub(crate) struct Permit {
+    target: Target,
+    admission: Option<Admission>,
+    began: Tick,
+}
+
+impl Permit {
+    /// Notes what the request said about the target, and rules what becomes of the event.
+    pub(crate) fn rule(mut self, verdict: Verdict, jitter: Jitter) -> Ruling {
+        let target = self.target.clone();
+        let Inner { clock, pace, .. } = &*target.0;
+        let now = clock.ticks();
+        let mut standing = target.standing();
+        let before = standing.breaker.state();
+        // What says nothing about the target leaves the admission to be given back.
+        if let Some(good) = speaks_well(&verdict)
+            && let Some(admission) = self.admission.take()
+        {
+            standing.breaker.record(admission, good, now.since(self.began), now);
+        }
+        let ruling = match verdict {
+            Verdict::Done => Ruling::Done,
+            Verdict::Failed(refusal) => {
+                standing.trouble = (refusal.kind != Kind::Permanent)
+                    .then(|| format!("{}: {}", refusal.class, refusal.message));
+                Ruling::Failed(refusal)
+            }
+            Verdict::Blocked(refusal) => Ruling::Failed(refusal),
+            Verdict::Gone => {
+                standing.disabled = true;
+                tracing::warn!(
+                    target_name = target.name(),
+                    "the target is gone (410) and disabled; its events are parked"
+                );
+                Ruling::PutOff(pace.park)
+            }
+            Verdict::Unavailable { wait, why } => {
+                standing.trouble = Some(why);
+                Ruling::PutOff(standing.wait(wait, now, *pace, jitter))
+            }
+        };
+        if ruling == Ruling::Done {
+            standing.trouble = None;
+        }
+        tell_changes(target.name(), before, &standing);
+        drop(standing);
+        target.count(&ruling);
+        ruling
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.take() {
+            self.target.standing().breaker.cancel(admission);
+        }
+    }
+}
+
+/// What a verdict says about the target's health, if anything. A refusal is an answer like any other.
+fn speaks_well(verdict: &Verdict) -> Option<bool> {
+    match verdict {
+        Verdict::Done => Some(true),
+        Verdict::Failed(refusal) => Some(refusal.kind == Kind::Permanent),
+        Verdict::Unavailable { .. } => Some(false),
+        Verdict::Gone | Verdict::Blocked(_) => None,
+    }
+}
+
+fn tell_changes(name: &str, before: State, standing: &Standing) {
+    let why = standing.trouble.as_deref().unwrap_or_default();
+    match (before, standing.breaker.state()) {
+        (State::Closed, State::Open) => {
+            tracing::warn!(target_name = name, why, "the target is left alone for a while; its events wait");
+        }
+        (State::HalfOpen, State::Open) => {
+            tracing::debug!(target_name = name, why, "the target is still away");
+        }
+        (State::HalfOpen, State::Closed) => tracing::info!(target_name = name, "the target is back"),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;

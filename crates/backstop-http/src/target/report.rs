@@ -1,0 +1,43 @@
+//! A target on the operator's desk.
+
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+
+use backstop_core::inspect::{Flow, Health, Inspect, Report};
+
+use super::{Status, Target};
+
+impl Inspect for Target {
+    fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
+        Box::pin(std::future::ready(self.reported()))
+    }
+}
+
+impl Target {
+    fn reported(&self) -> Report {
+        let health = match self.status() {
+            Status::Available => Health::Up,
+            Status::Unavailable(why) => Health::Down(format!("its events wait: {why}")),
+            Status::Disabled => {
+                Health::Down("disabled, its events are parked until it is enabled".to_owned())
+            }
+        };
+        let inner = &*self.0;
+        let flow = |name, meaning, counter: &std::sync::atomic::AtomicU64| Flow {
+            name,
+            meaning,
+            total: counter.load(Ordering::Relaxed),
+        };
+        let flows = vec![
+            flow("delivered", "Requests that the target answered with 2xx.", &inner.delivered),
+            flow(
+                "put off",
+                "Requests put off or not made because it is away; no try is counted.",
+                &inner.put_off,
+            ),
+            flow("failed", "Requests that the target refused or failed on.", &inner.failed),
+        ];
+        let name = self.name().to_owned();
+        Report { kind: "webhook", name, health, places: Vec::new(), flows, troubled: Vec::new() }
+    }
+}

@@ -1,0 +1,66 @@
+//! How long events are put off, decided without a socket.
+
+use backstop_core::SystemClock;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn standing(config: Config) -> Standing {
+    Standing { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
+}
+
+fn pace() -> Pace {
+    Pace { pause: SECOND, park: 60 * SECOND }
+}
+
+#[test]
+fn a_target_that_asks_for_time_is_held_for_the_longest_that_it_asked_for() {
+    let mut standing = standing(Config::default());
+    let now = Tick::ZERO;
+    assert_eq!(standing.wait(Some(10 * SECOND), now, pace(), Jitter::NONE), 11 * SECOND);
+    assert_eq!(standing.wait(Some(5 * SECOND), now, pace(), Jitter::NONE), 6 * SECOND);
+    assert_eq!(standing.admit(now + 4 * SECOND, pace(), Jitter::NONE), Err(7 * SECOND));
+    assert!(standing.admit(now + 10 * SECOND, pace(), Jitter::NONE).is_ok());
+}
+
+#[test]
+fn an_open_breaker_is_waited_for_and_the_wait_is_spread() {
+    let config = Config { consecutive_failures: Some(1), wait_in_open: 30 * SECOND, ..Config::default() };
+    let mut standing = standing(config);
+    let call = standing.breaker.admit(Tick::ZERO).unwrap();
+    standing.breaker.record(call, false, SECOND, Tick::ZERO);
+    assert_eq!(standing.wait(None, Tick::ZERO, pace(), Jitter::new(0.0)), 30 * SECOND + SECOND / 2);
+    assert_eq!(
+        standing.admit(Tick::ZERO + 10 * SECOND, pace(), Jitter::new(1.0)),
+        Err(20 * SECOND + SECOND * 3 / 2)
+    );
+}
+
+#[test]
+fn without_anything_to_wait_for_the_pause_is_all() {
+    let mut standing = standing(Config::default());
+    assert_eq!(standing.wait(None, Tick::ZERO, pace(), Jitter::NONE), SECOND);
+    standing.disabled = true;
+    assert_eq!(standing.admit(Tick::ZERO, pace(), Jitter::NONE), Err(60 * SECOND));
+}
+
+#[test]
+fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
+    let config = Config {
+        consecutive_failures: Some(1),
+        wait_in_open: Duration::ZERO,
+        half_open_calls: 1,
+        ..Config::default()
+    };
+    let target = Target::new("t".to_owned(), config, pace(), Arc::new(SystemClock));
+    let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
+    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+
+    let probe = target.admit(Jitter::NONE).ok().unwrap();
+    assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
+    drop(probe);
+    let blocked = Verdict::Blocked(crate::verdict::Refusal::permanent("blocked-address", "no"));
+    target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
+    assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
+}

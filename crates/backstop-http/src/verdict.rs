@@ -1,0 +1,185 @@
+//! What an answer, or its absence, means for an event: the status mapping, as a pure function.
+
+use std::time::Duration;
+
+use backstop_core::failure::Kind;
+use backstop_core::{Failure, Outcome, Timestamp};
+use hyper::StatusCode;
+
+use crate::client::{Answer, Exchange, Unanswered};
+use crate::retry_after;
+
+/// What a try says about the event and about the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The target took the event.
+    Done,
+    /// The target is away or asks for patience; the event is as good as before.
+    Unavailable { wait: Option<Duration>, why: String },
+    /// The target is gone for good.
+    Gone,
+    /// The target refused the event, or failed on it.
+    Failed(Refusal),
+    /// The request was not made: its address is forbidden.
+    Blocked(Refusal),
+}
+
+/// A failure that can be told to every event of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) kind: Kind,
+    pub(crate) class: String,
+    pub(crate) message: String,
+}
+
+impl Refusal {
+    pub(crate) fn permanent(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: Kind::Permanent, class: class.into(), message: message.into() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { kind, class, message } = refusal;
+        match kind {
+            Kind::Permanent => Failure::permanent(class, message),
+            Kind::RetryAfter(delay) => Failure::retry_after(delay).class_is(class).message_is(message),
+            _ => Failure::transient(class, message),
+        }
+    }
+}
+
+/// What is told to the outbox about one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ruling {
+    Done,
+    PutOff(Duration),
+    Failed(Refusal),
+}
+
+impl From<Ruling> for Result<Outcome, Failure> {
+    fn from(ruling: Ruling) -> Self {
+        match ruling {
+            Ruling::Done => Ok(Outcome::Done),
+            Ruling::PutOff(delay) => Ok(Outcome::RetryAfter(delay)),
+            Ruling::Failed(refusal) => Err(refusal.into()),
+        }
+    }
+}
+
+/// Judges a try that ended at `now`. No wait is longer than `longest`.
+pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Verdict {
+    match exchange {
+        Ok(answer) => {
+            let wait = answer.retry_after.as_deref().and_then(|text| retry_after::parse(text, now, longest));
+            of_status(&answer, wait)
+        }
+        Err(Unanswered::Away(why)) => Verdict::Unavailable { wait: None, why },
+        Err(Unanswered::Blocked(why)) => Verdict::Blocked(Refusal::permanent("blocked-address", why)),
+        Err(Unanswered::Malformed(message)) => {
+            Verdict::Failed(Refusal { kind: Kind::Transient, class: "bad-response".to_owned(), message })
+        }
+    }
+}
+
+fn of_status(answer: &Answer, wait: Option<Duration>) -> Verdict {
+    let status = answer.status;
+    let kind = match status {
+        _ if status.is_success() => return Verdict::Done,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            return Verdict::Unavailable { wait, why: message(answer) };
+        }
+        StatusCode::GONE => return Verdict::Gone,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => wait.map_or(Kind::Transient, Kind::RetryAfter),
+        _ if status.is_server_error() => wait.map_or(Kind::Transient, Kind::RetryAfter),
+        _ => Kind::Permanent,
+    };
+    Verdict::Failed(Refusal { kind, class: format!("http-{}", status.as_u16()), message: message(answer) })
+}
+
+fn message(Answer { status, said, .. }: &Answer) -> String {
+    let redirects = if status.is_redirection() {
+        "; redirects are not followed, point the webhook at the new place if you trust it"
+    } else {
+        ""
+    };
+    let colon = if said.is_empty() { "" } else { ": " };
+    format!("the target answered {status}{redirects}{colon}{said}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn judged(status: u16, retry_after: Option<&str>) -> Verdict {
+        let status = StatusCode::from_u16(status).unwrap();
+        let answer = Answer { status, retry_after: retry_after.map(str::to_owned), said: "hm".to_owned() };
+        judge(Ok(answer), "1994-11-06T08:49:07Z".parse().unwrap(), HOUR)
+    }
+
+    fn failed(verdict: Verdict) -> (String, Kind) {
+        match verdict {
+            Verdict::Failed(refusal) => (refusal.class, refusal.kind),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_status_has_its_verdict() {
+        for status in [200, 201, 202, 204, 206, 299] {
+            assert_eq!(judged(status, Some("9")), Verdict::Done, "{status}");
+        }
+        for status in [429, 503] {
+            assert!(matches!(judged(status, None), Verdict::Unavailable { wait: None, .. }), "{status}");
+        }
+        assert_eq!(judged(410, None), Verdict::Gone);
+        for status in [408, 425, 500, 501, 502, 504, 507, 599] {
+            assert_eq!(failed(judged(status, None)), (format!("http-{status}"), Kind::Transient));
+        }
+        for status in
+            [300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 409, 413, 415, 422, 431, 600, 999]
+        {
+            assert_eq!(failed(judged(status, Some("9"))), (format!("http-{status}"), Kind::Permanent));
+        }
+    }
+
+    #[test]
+    fn retry_after_is_a_wait_where_the_target_is_away_and_a_delay_where_it_failed() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        for (text, seconds) in [("120", 120), (date, 30), ("99999", 3600)] {
+            let wait = Duration::from_secs(seconds);
+            for status in [429, 503] {
+                let Verdict::Unavailable { wait: told, .. } = judged(status, Some(text)) else {
+                    panic!("{status}")
+                };
+                assert_eq!(told, Some(wait), "{status} {text}");
+            }
+            for status in [408, 425, 500, 502] {
+                assert_eq!(failed(judged(status, Some(text))).1, Kind::RetryAfter(wait), "{status} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_becomes_a_failure_of_its_class_and_says_what_the_target_said() {
+        let Verdict::Failed(refusal) = judged(422, None) else { panic!() };
+        let failure: Result<Outcome, Failure> = Ruling::Failed(refusal).into();
+        let failure = failure.unwrap_err();
+        assert_eq!(failure.to_string(), "http-422: the target answered 422 Unprocessable Entity: hm");
+        let Verdict::Failed(moved) = judged(301, None) else { panic!() };
+        assert!(moved.message.contains("redirects are not followed"), "{}", moved.message);
+    }
+
+    #[test]
+    fn without_an_answer_the_event_waits_and_nonsense_counts_as_a_failure() {
+        let judged = |unanswered| judge(Err(unanswered), Timestamp::UNIX_EPOCH, HOUR);
+        let away = judged(Unanswered::Away("no answer".to_owned()));
+        assert_eq!(away, Verdict::Unavailable { wait: None, why: "no answer".to_owned() });
+        let nonsense = judged(Unanswered::Malformed("not HTTP".to_owned()));
+        assert_eq!(failed(nonsense), ("bad-response".to_owned(), Kind::Transient));
+        let blocked = judged(Unanswered::Blocked("private".to_owned()));
+        assert!(matches!(blocked, Verdict::Blocked(refusal) if refusal.kind == Kind::Permanent));
+    }
+}

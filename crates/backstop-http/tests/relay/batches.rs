@@ -1,0 +1,115 @@
+//! Batches: events that are delivered at the same time share a request and its answer.
+
+use std::time::Duration;
+
+use backstop_core::{Event, Failure, Handler as _, Outcome};
+use backstop_http::Webhook;
+
+use crate::receiver::{Receiver, put_off, status};
+
+const LINGER: Duration = Duration::from_millis(200);
+
+fn event(number: usize) -> Event {
+    Event::of("OrderPlaced").id(format!("evt-{number}")).json(&number).unwrap()
+}
+
+async fn all(webhook: &Webhook, count: usize) -> Vec<Result<Outcome, Failure>> {
+    let sending: Vec<_> = (0..count)
+        .map(|number| {
+            let webhook = webhook.clone();
+            tokio::spawn(async move { webhook.handle(event(number)).await })
+        })
+        .collect();
+    let mut answers = Vec::new();
+    for task in sending {
+        answers.push(task.await.unwrap());
+    }
+    answers
+}
+
+/// How many events each request held, as the SDK reads them.
+fn sizes(receiver: &Receiver) -> Vec<usize> {
+    let read = |body: &[u8]| serde_json::from_slice::<Vec<cloudevents::Event>>(body).unwrap().len();
+    receiver.arrived().iter().map(|arrived| read(&arrived.body)).collect()
+}
+
+#[tokio::test]
+async fn concurrent_events_arrive_in_one_request() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(100, LINGER).build().unwrap();
+    for answer in all(&webhook, 10).await {
+        assert_eq!(answer.unwrap(), Outcome::Done);
+    }
+    assert_eq!(sizes(&receiver), [10]);
+    assert_eq!(receiver.only().header("content-type"), Some("application/cloudevents-batch+json"));
+}
+
+#[tokio::test]
+async fn a_full_batch_does_not_wait() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(5, Duration::from_secs(3600)).build().unwrap();
+    assert!(all(&webhook, 10).await.into_iter().all(|answer| answer.unwrap() == Outcome::Done));
+    assert_eq!(sizes(&receiver), [5, 5]);
+}
+
+#[tokio::test]
+async fn a_batch_stays_within_the_limit_of_a_request() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(100, LINGER).request_limit(500).build().unwrap();
+    assert!(all(&webhook, 9).await.into_iter().all(|answer| answer.unwrap() == Outcome::Done));
+    assert_eq!(sizes(&receiver).iter().sum::<usize>(), 9);
+    assert!(receiver.arrived().iter().all(|arrived| arrived.body.len() <= 500));
+
+    let large = Event::of("E").json(&"x".repeat(600)).unwrap();
+    assert_eq!(webhook.handle(large).await.unwrap_err().class(), "too-large");
+}
+
+#[tokio::test]
+async fn a_target_that_is_away_puts_the_whole_batch_off() {
+    let receiver = Receiver::answering([status(503)]).await;
+    let webhook = receiver.webhook().batched(3, LINGER).build().unwrap();
+    for answer in all(&webhook, 3).await {
+        put_off(answer);
+    }
+    assert_eq!(sizes(&receiver), [3]);
+}
+
+#[tokio::test]
+async fn one_bad_event_does_not_bury_the_others() {
+    // The batch is refused; alone, the first and the third are taken.
+    let receiver = Receiver::answering([status(422), status(204), status(422), status(204)]).await;
+    let webhook = receiver.webhook().batched(3, LINGER).build().unwrap();
+    let answers = all(&webhook, 3).await;
+    assert_eq!(sizes(&receiver), [3, 1, 1, 1]);
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
+    let refused = answers.into_iter().find_map(Result::err).unwrap();
+    assert_eq!(refused.class(), "http-422");
+}
+
+#[tokio::test]
+async fn whoever_stops_waiting_leaves_the_others_answered() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(100, LINGER).build().unwrap();
+    let first = tokio::spawn({
+        let webhook = webhook.clone();
+        async move { webhook.handle(event(0)).await }
+    });
+    tokio::task::yield_now().await; // it has begun the batch
+    let second = tokio::spawn({
+        let webhook = webhook.clone();
+        async move { webhook.handle(event(1)).await }
+    });
+    tokio::task::yield_now().await;
+    first.abort();
+    assert_eq!(second.await.unwrap().unwrap(), Outcome::Done);
+    assert_eq!(sizes(&receiver), [1], "the one that nobody waits for comes again by itself");
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_written_fails_alone() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(2, LINGER).build().unwrap();
+    let broken = crate::hostile::restored("{no json");
+    assert_eq!(webhook.handle(broken).await.unwrap_err().class(), "payload");
+    assert!(receiver.arrived().is_empty());
+}
