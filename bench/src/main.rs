@@ -1,5 +1,6 @@
 //! Benchmarks: Backstop against raw loops and peers, interleaved in one run, told as ratios.
 
+mod dlq;
 mod machine;
 mod outbox;
 mod report;
@@ -19,6 +20,15 @@ struct Arguments {
 enum Command {
     /// The outbox: draining a backlog, latency, the cost of an append, memory.
     Outbox(outbox::Options),
+    /// The dead-letter directory, against one file and one sync at a time.
+    Dlq {
+        /// How often each contender runs; the median counts.
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// A folder on the disk that is measured.
+        #[arg(long)]
+        place: std::path::PathBuf,
+    },
     /// Drains one database and prints the most memory that took; the part `memory` starts it.
     #[command(hide = true)]
     DrainAlone(outbox::memory::DrainAlone),
@@ -38,6 +48,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Outbox(options) => outbox::run(&options).await,
+        Command::Dlq { rounds, place } => dlq::run(rounds, &place).await,
         Command::DrainAlone(drain) => drain.run().await,
     }
 }

@@ -1,5 +1,8 @@
 //! The guides, so that the code in them is compiled with the tests. The examples are in `examples/`.
 
+#[doc = include_str!("../../docs/guides/dead-letter-directory.md")]
+pub mod dead_letter_directory {}
+
 #[doc = include_str!("../../docs/guides/outbox.md")]
 pub mod outbox {}
 

@@ -13,10 +13,11 @@ use crate::workspace::{Workspace, read};
 const FACADE: &str = "backstop";
 
 /// Crates that must not be compiled for someone who asks for one feature only.
-const FORBIDDEN: [(&str, &[&str]); 5] = [
+const FORBIDDEN: [(&str, &[&str]); 6] = [
     ("sqlite", &["rdkafka", "rdkafka-sys", "sqlx-postgres", "sqlx-mysql"]),
     ("postgres", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-mysql"]),
     ("mysql", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-postgres"]),
+    ("dlq", &["rdkafka", "rdkafka-sys", "sqlx-core", "libsqlite3-sys"]),
     ("kafka", &["sqlx-core", "libsqlite3-sys"]),
     ("http", &["sqlx-core", "libsqlite3-sys", "rdkafka", "axum", "aws-lc-sys", "openssl-sys"]),
 ];

@@ -12,6 +12,7 @@ mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
+mod readers;
 mod redis;
 mod room;
 mod server;
@@ -90,6 +91,13 @@ pub(crate) fn up(workspace: &Workspace, require_all: bool) -> Result<()> {
                 Server::open(workspace, name)?.room.mark_unavailable(Some(&why))?;
                 missing.push(name.as_str());
             }
+        }
+    }
+    match readers::bring_up(workspace, &installer) {
+        Ok((variable, python)) => file.set(variable, &python),
+        Err(error) => {
+            say!("unavailable: readers: {error:#}");
+            missing.push("readers");
         }
     }
     file.save()?;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use crate::dlq;
+
 /// Every event arrives, or you can see exactly where it waits.
 #[derive(Debug, Parser)]
 #[command(name = "backstop", version, disable_help_subcommand = true)]
@@ -21,6 +23,9 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// A shop with an outbox, on embedded parts alone: watch events flow, fail, retry and arrive.
     Demo(Demo),
+    /// The dead-letter directory: list, inspect, check, send again, purge and export failed events.
+    #[command(subcommand)]
+    Dlq(Box<dlq::Command>),
 }
 
 #[derive(Debug, Args)]
@@ -43,7 +48,7 @@ pub(crate) struct Demo {
 }
 
 /// Reads a time as people write it: a whole number and its unit.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let millis = match unit {
@@ -51,11 +56,12 @@ fn duration(text: &str) -> Result<Duration, String> {
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => 0,
     };
     match number.parse::<u64>().ok().and_then(|number| number.checked_mul(millis)) {
         Some(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ => Err("give a number above zero and a unit: ms, s, m or h, as in 10s".to_owned()),
+        _ => Err("give a number above zero and a unit: ms, s, m, h or d, as in 10s".to_owned()),
     }
 }
 
@@ -75,6 +81,7 @@ mod tests {
         assert_eq!(duration("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("30d"), Ok(Duration::from_secs(30 * 86_400)));
         for wrong in ["", "10", "s", "-1s", "0s", "1.5s", "10 s", "10y", "99999999999999999999s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

@@ -6,7 +6,7 @@ use tracing_subscriber::EnvFilter;
 pub(crate) fn start(verbose: u8) {
     let by_flags = match verbose {
         0 => "off",
-        1 => "warn,backstop_core=info,backstop_sql=info,backstop_admin=info",
+        1 => "warn,backstop_core=info,backstop_sql=info,backstop_disk=info,backstop_admin=info",
         _ => "debug",
     };
     let filter = EnvFilter::try_from_env("BACKSTOP_LOG").unwrap_or_else(|_| EnvFilter::new(by_flags));

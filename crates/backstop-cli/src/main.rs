@@ -2,6 +2,7 @@
 
 mod args;
 mod demo;
+mod dlq;
 mod logging;
 mod signals;
 
@@ -17,6 +18,7 @@ async fn main() -> ExitCode {
     logging::start(arguments.verbose);
     let ended = match arguments.command {
         Command::Demo(demo) => demo::run(demo).await,
+        Command::Dlq(command) => dlq::run(*command).await,
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,11 +28,13 @@ pub mod inspect;
 pub mod outcome;
 pub mod retry;
 pub mod shutdown;
+pub mod sink;
 pub mod telemetry;
 
 pub use clock::{Clock, SystemClock, Timestamp};
-pub use event::{Event, InvalidEvent, PayloadError};
+pub use event::{CloudEvent, Event, InvalidEvent, PayloadError};
 pub use failure::Failure;
 pub use handler::Handler;
 pub use outcome::Outcome;
 pub use shutdown::Shutdown;
+pub use sink::{SharedSink, Sink};

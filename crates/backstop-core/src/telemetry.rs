@@ -27,8 +27,8 @@ pub enum Kind {
 }
 
 /// Every metric, by the component it belongs to and that component's default prefix.
-pub fn catalogue() -> [(&'static str, &'static [Metric]); 1] {
-    [(Outbox::DEFAULT_PREFIX, &OUTBOX)]
+pub fn catalogue() -> [(&'static str, &'static [Metric]); 2] {
+    [(Outbox::DEFAULT_PREFIX, &OUTBOX), (Dlq::DEFAULT_PREFIX, &DLQ)]
 }
 
 /// A counter that is exported and can also be read back, for the dashboard and for conservation checks.
@@ -136,6 +136,34 @@ component! {
 }
 
 impl Outbox {
+    /// Registers the metrics with the process's recorder, if one is installed by then.
+    pub fn new(prefix: impl Into<String>) -> Self {
+        metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))
+    }
+
+    /// The prefix in front of every name.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+component! {
+    /// What a dead-letter directory counts.
+    ///
+    /// ```
+    /// use backstop_core::telemetry::Dlq;
+    ///
+    /// let orders = Dlq::new("orders.dlq"); // exported as orders.dlq.stored, …
+    /// orders.stored.increment();
+    /// assert_eq!(orders.stored.total(), 1);
+    /// ```
+    Dlq, DLQ, prefix "dlq",
+    stored: Counter "stored", "Failed events that are in the directory, safe from a crash.";
+    refused: Counter "refused", "Failed events that could not be stored; their senders were told.";
+    commits: Counter "commits", "Times that the disk was told to keep what was written; many events share one.";
+}
+
+impl Dlq {
     /// Registers the metrics with the process's recorder, if one is installed by then.
     pub fn new(prefix: impl Into<String>) -> Self {
         metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))

@@ -40,15 +40,19 @@
 //! | `postgres` | the outbox on PostgreSQL | no |
 //! | `mysql` | the outbox on MariaDB, by MySQL's protocol; tested on MariaDB 10.11 only | no |
 //! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
+//! | `dlq` | the dead-letter directory: a sink that keeps what another could not take, and its tools | no |
 //! | `http` | webhooks: events sent over HTTP, signed, in the CloudEvents formats | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
 //! What is not asked for is not compiled.
 
 pub use backstop_core::{
-    Clock, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, Shutdown, SystemClock, Timestamp,
-    breaker, clock, codec, delivery, event, failure, handler, inspect, outcome, retry, shutdown, telemetry,
+    Clock, CloudEvent, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, SharedSink, Shutdown,
+    Sink, SystemClock, Timestamp, breaker, clock, codec, delivery, event, failure, handler, inspect, outcome,
+    retry, shutdown, sink, telemetry,
 };
+#[cfg(feature = "dlq")]
+pub use backstop_disk::dlq;
 #[cfg(feature = "http")]
 pub use backstop_http as http;
 #[cfg(feature = "mysql")]

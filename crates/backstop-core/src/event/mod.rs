@@ -1,6 +1,7 @@
 //! The event: an immutable envelope around a payload that is JSON text and stays text.
 
 mod builder;
+mod cloud_event;
 pub mod cloudevents;
 mod id;
 mod payload;
@@ -16,6 +17,7 @@ use crate::Timestamp;
 use crate::codec::{Codec, CodecError, Json};
 
 pub use builder::{EventBuilder, Fault, InvalidEvent, limits};
+pub use cloud_event::CloudEvent;
 pub use id::next_id;
 pub use types::{AggregateType, EventType, GLOBAL};
 

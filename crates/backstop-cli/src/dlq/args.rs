@@ -1,0 +1,177 @@
+//! The flags of `backstop dlq`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use backstop_core::{Clock, SystemClock, Timestamp};
+use backstop_disk::dlq::{Filter, Place};
+use clap::{Args, Subcommand};
+
+use crate::args::duration;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show what is in the directory, the oldest first.
+    List(List),
+    /// Show one entry whole.
+    Inspect(Inspect),
+    /// Look at every file and tell what is damaged or left over; changes nothing.
+    Fsck(Fsck),
+    /// Send entries again and remove those that arrived. For now to a file or to standard output only.
+    Redrive(Redrive),
+    /// Delete entries for good.
+    Purge(Purge),
+    /// Copy events, one to a line, and leave them where they are.
+    Export(Export),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) matching: Matching,
+    /// Stop after this many.
+    #[arg(long, value_name = "ENTRIES")]
+    pub(crate) limit: Option<usize>,
+    /// One JSON object to a line, for other programs.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+    /// The entry, as `list` shows it.
+    pub(crate) entry: Place,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Fsck {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Redrive {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+    /// Where to: a file, to which each event is appended and synced, or `-` for standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) matching: Matching,
+    /// Only this entry, as `list` shows it.
+    #[arg(long, value_name = "ENTRY")]
+    pub(crate) only: Option<Place>,
+    /// Begin behind this entry.
+    #[arg(long, value_name = "ENTRY")]
+    pub(crate) after: Option<Place>,
+    /// Say what would be sent, and send nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Send at most this many in a second.
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) rate: Option<u32>,
+    /// Stop after this many.
+    #[arg(long, value_name = "EVENTS")]
+    pub(crate) limit: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Purge {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) which: Which,
+    #[command(flatten)]
+    pub(crate) matching: Matching,
+    /// Say what would be deleted, and delete nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What is deleted for good must be named.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Which {
+    /// What failed longer ago than this, such as 30d.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) older_than: Option<Duration>,
+    /// Whatever its age.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The dead-letter directory.
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) matching: Matching,
+    /// Write to this new file in place of standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    /// The records as they are stored, with their errors, in place of the events alone.
+    #[arg(long)]
+    pub(crate) records: bool,
+}
+
+/// Which entries are meant; without any of these all are.
+#[derive(Debug, Args)]
+pub(crate) struct Matching {
+    /// Only events of this type.
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Only events with this id.
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Only events from this source.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    /// Only events whose error contains this text.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Only events that were to go there, where that was written down.
+    #[arg(long, value_name = "TARGET")]
+    target: Option<String>,
+    /// Only what failed since then: 2h for two hours ago, or 2030-01-31T12:00:00Z.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    since: Option<Timestamp>,
+    /// Only what failed before then.
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    until: Option<Timestamp>,
+}
+
+impl Matching {
+    pub(crate) fn narrow(self, filter: Filter) -> Filter {
+        let filter = with(filter, self.event_type, Filter::event_type);
+        let filter = with(filter, self.id, Filter::event_id);
+        let filter = with(filter, self.source, Filter::source);
+        let filter = with(filter, self.error, Filter::error_contains);
+        let filter = with(filter, self.target, Filter::target);
+        let filter = with(filter, self.since, Filter::since);
+        with(filter, self.until, Filter::until)
+    }
+}
+
+fn with<T>(filter: Filter, value: Option<T>, set: impl Fn(Filter, T) -> Filter) -> Filter {
+    match value {
+        Some(value) => set(filter, value),
+        None => filter,
+    }
+}
+
+/// The moment that lies this long back.
+pub(crate) fn ago(time: Duration) -> Timestamp {
+    let now = SystemClock.now();
+    let since_epoch = (now - Timestamp::UNIX_EPOCH).to_std().unwrap_or_default();
+    // Longer ago than there are moments: everything is younger.
+    if time < since_epoch { now - time } else { Timestamp::UNIX_EPOCH }
+}
+
+fn moment(text: &str) -> Result<Timestamp, String> {
+    let wrong = |_| "give a moment like 2030-01-31T12:00:00Z, or how long ago, like 2h or 30d".to_owned();
+    duration(text).map(ago).or_else(|_| text.parse::<Timestamp>().map_err(wrong))
+}

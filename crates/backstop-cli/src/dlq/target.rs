@@ -1,0 +1,89 @@
+//! Where redriven events go: a file or standard output. A sink over the network will be here when there is one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use backstop_core::{CloudEvent, Failure, Sink};
+
+pub(super) enum Target {
+    Nowhere,
+    Lines(Mutex<Lines>),
+}
+
+/// Lines, each of which is whole: after one that could not be taken back nothing more is written, since the next
+/// would become a part of it.
+pub(super) struct Lines {
+    into: Into,
+    /// Why a line is torn, if one is.
+    torn: Option<String>,
+}
+
+enum Into {
+    Stdout,
+    File(File),
+}
+
+impl Target {
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let into = if path == Path::new("-") {
+            Into::Stdout
+        } else {
+            let cannot =
+                || format!("cannot write to {}; name a file, or - for standard output", path.display());
+            Into::File(end_of(path).with_context(cannot)?)
+        };
+        Ok(Self::Lines(Mutex::new(Lines { into, torn: None })))
+    }
+}
+
+/// Opens a file behind its last whole line.
+fn end_of(path: &Path) -> io::Result<File> {
+    // Events may hold what not everybody should read.
+    let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    if file.seek(SeekFrom::End(0))? > 0 {
+        let mut last = [0];
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        if last != *b"\n" {
+            file.write_all(b"\n")?;
+        }
+    }
+    Ok(file)
+}
+
+impl Lines {
+    /// Writes a line; what is not safe is not confirmed.
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if let Some(why) = &self.torn {
+            return Err(io::Error::other(format!("an earlier event could be written only in part: {why}")));
+        }
+        match &mut self.into {
+            Into::Stdout => {
+                let mut stdout = io::stdout().lock();
+                let written = stdout.write_all(line).and_then(|()| stdout.flush());
+                self.torn = written.as_ref().err().map(ToString::to_string);
+                written
+            }
+            Into::File(file) => {
+                let before = file.metadata()?.len();
+                let written = file.write_all(line).and_then(|()| file.sync_data());
+                if let Err(error) = &written {
+                    self.torn = file.set_len(before).is_err().then(|| error.to_string());
+                }
+                written
+            }
+        }
+    }
+}
+
+impl Sink for Target {
+    async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
+        let Self::Lines(lines) = self else { return Ok(()) };
+        let line = event.as_json().to_owned() + "\n";
+        Ok(lines.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes())?)
+    }
+}

@@ -1,0 +1,163 @@
+//! The directory as its operator sees it: where every tool begins.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::entries::Entries;
+use super::entry::{Found, Place};
+use super::export::{self, Exported, Form};
+use super::filter::Filter;
+use super::fsck::{self, Checked, Finding};
+use super::letters::Letters;
+use super::name;
+use super::purge::Purge;
+use super::redrive::Redrive;
+use super::settings::Settings;
+use crate::Error;
+use crate::fs::{Disk, Filesystem};
+
+/// A dead-letter directory, to look into and to empty. Opening it changes nothing. Cheap to clone.
+///
+/// Its calls block while they read; only [`redrive`](Self::redrive) is async, because it sends.
+///
+/// ```
+/// use backstop_disk::dlq::{Directory, Filter};
+///
+/// # let place = backstop_testkit::servers::directory();
+/// # let path = place.path();
+/// # std::fs::write(place.file("1767225600000-7.jsonl"),
+/// #     r#"{"event":{"id":"7","source":"/shop","type":"OrderPlaced"},"error":"timeout"}"#)?;
+/// let directory = Directory::open(path)?;
+/// for found in directory.entries(Filter::all().event_type("OrderPlaced")) {
+///     if let Some(entry) = found?.entry() {
+///         println!("{} {}: {}", entry.place, entry.event.id(), entry.error);
+/// #       assert_eq!(entry.place.to_string(), "1767225600000-7.jsonl");
+///     }
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Directory {
+    pub(super) path: PathBuf,
+    pub(super) filesystem: Arc<dyn Filesystem>,
+}
+
+impl Directory {
+    /// Opens a directory that is there.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
+        Self::open_on(path, Disk)
+    }
+
+    /// Opens a directory on a filesystem of one's own.
+    pub fn open_on(path: impl Into<PathBuf>, filesystem: impl Filesystem) -> Result<Self, Error> {
+        let directory = Self { path: path.into(), filesystem: Arc::new(filesystem) };
+        must_be_directory(&directory.path, &*directory.filesystem)?;
+        Ok(directory)
+    }
+
+    /// What is in it and matches, the oldest first, read one by one. What is damaged is among it, whatever the
+    /// filter says about events, as nobody can tell what it was.
+    pub fn entries(&self, filter: Filter) -> Entries {
+        Entries::new(self, filter)
+    }
+
+    /// One entry, by its place.
+    pub fn inspect(&self, place: &Place) -> Result<Found, Error> {
+        let missing = || Error::NoEntry(place.to_string());
+        let mut letters = match Letters::open(self, place.file()) {
+            Ok(letters) => letters,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing()),
+            Err(source) => return Err(Error::Unreadable { path: self.path.join(place.file()), source }),
+        };
+        letters.find(|found| found.place() == place).ok_or_else(missing)
+    }
+
+    /// Looks at every file, and tells of each that is damaged, left over or not ours. Changes nothing.
+    ///
+    /// ```
+    /// use backstop_disk::dlq::{Directory, Finding};
+    ///
+    /// # let place = backstop_testkit::servers::directory();
+    /// std::fs::write(place.file("1767225600000-7.jsonl"), "{\"event\":{\"id\":")?; // torn
+    /// let mut findings = Vec::new();
+    /// let checked = Directory::open(place.path())?.fsck(|finding| findings.push(finding))?;
+    /// assert_eq!((checked.sound, checked.damaged), (0, 1));
+    /// assert!(matches!(&findings[..], [Finding::Damaged(damaged)] if damaged.why.contains("not a record")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fsck(&self, report: impl FnMut(Finding)) -> Result<Checked, Error> {
+        fsck::check(self, report)
+    }
+
+    /// Sends again what matches; see [`Redrive`].
+    pub fn redrive(&self, filter: Filter) -> Redrive {
+        Redrive::new(self.clone(), filter)
+    }
+
+    /// Deletes what matches; see [`Purge`].
+    pub fn purge(&self, filter: Filter) -> Purge {
+        Purge::new(self.clone(), filter)
+    }
+
+    /// Copies what matches, one to a line, and leaves it where it is.
+    ///
+    /// ```
+    /// use backstop_disk::dlq::{Directory, Filter, Form};
+    ///
+    /// # let place = backstop_testkit::servers::directory();
+    /// # std::fs::write(place.file("1767225600000-7.jsonl"),
+    /// #     r#"{"event":{"id":"7","source":"/shop","type":"OrderPlaced"},"error":"timeout"}"#)?;
+    /// let mut copy = Vec::new();
+    /// Directory::open(place.path())?.export(Filter::all(), Form::Events, &mut copy)?;
+    /// assert_eq!(copy, b"{\"id\":\"7\",\"source\":\"/shop\",\"type\":\"OrderPlaced\"}\n");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn export(&self, filter: Filter, form: Form, into: impl Write) -> Result<Exported, Error> {
+        export::export(self.entries(filter), form, into)
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn unreadable(&self, source: io::Error) -> Error {
+        Error::Unreadable { path: self.path.clone(), source }
+    }
+}
+
+/// Makes sure that events can be stored: what is checked now does not surprise anybody later.
+pub(super) fn prepare(settings: &Settings) -> Result<(), Error> {
+    let Settings { path, filesystem, .. } = settings;
+    let unwritable = |source| Error::Unwritable { path: path.clone(), source };
+    if settings.create {
+        filesystem.create_directory(path).map_err(unwritable)?;
+    }
+    must_be_directory(path, &**filesystem)?;
+    probe(settings).map_err(unwritable)
+}
+
+fn must_be_directory(path: &Path, filesystem: &dyn Filesystem) -> Result<(), Error> {
+    match filesystem.is_directory(path) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::NotADirectory(path.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NoDirectory(path.to_owned())),
+        Err(source) => Err(Error::Unreadable { path: path.to_owned(), source }),
+    }
+}
+
+/// Makes a file, renames and removes it: modes mislead where root or a read-only mount is involved.
+fn probe(settings: &Settings) -> io::Result<()> {
+    let Settings { path, filesystem, clock, .. } = settings;
+    let fresh = || path.join(name::draft(clock.now(), fastrand::u64(..)));
+    let (first, second) = (fresh(), fresh());
+    drop(filesystem.create_new(&first)?);
+    match filesystem.rename_new(&first, &second) {
+        Ok(()) => filesystem.remove(&second),
+        Err(error) => {
+            let _ = filesystem.remove(&first);
+            Err(error)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Listing: every entry that matches, one in memory at a time.
+
+use std::io;
+
+use super::directory::Directory;
+use super::entry::{Damaged, Found, Place};
+use super::filter::Filter;
+use super::letters::Letters;
+use super::pages::Pages;
+use crate::Error;
+
+/// What a directory holds and a filter means, the oldest first. Made by [`Directory::entries`].
+#[derive(Debug)]
+pub struct Entries {
+    directory: Directory,
+    filter: Filter,
+    names: Pages,
+    file: Option<Letters>,
+}
+
+impl Entries {
+    pub(super) fn new(directory: &Directory, filter: Filter) -> Self {
+        Self { directory: directory.clone(), names: Pages::new(directory), filter, file: None }
+    }
+
+    fn wanted(&mut self) -> Option<Found> {
+        let filter = &self.filter;
+        self.file.as_mut()?.find(|found| match found {
+            Found::Entry(entry) => filter.matches(entry),
+            Found::Damaged(_) => true,
+        })
+    }
+
+    /// Opens the next file; what cannot be opened is damaged, unless it is gone by now.
+    fn open(&mut self, name: &str) -> Option<Found> {
+        if !self.filter.may_be_in(name) {
+            return None;
+        }
+        match Letters::open(&self.directory, name) {
+            Ok(letters) => self.file = Some(letters),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Some(unopened(name, &error)),
+        }
+        None
+    }
+}
+
+pub(super) fn unopened(name: &str, error: &io::Error) -> Found {
+    Found::Damaged(Damaged { place: Place::new(name, 1), why: format!("cannot be opened: {error}") })
+}
+
+impl Iterator for Entries {
+    type Item = Result<Found, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(found) = self.wanted() {
+                return Some(Ok(found));
+            }
+            self.file = None;
+            match self.names.next()? {
+                Ok(name) => {
+                    if let Some(found) = self.open(&name) {
+                        return Some(Ok(found));
+                    }
+                }
+                Err(source) => return Some(Err(self.directory.unreadable(source))),
+            }
+        }
+    }
+}

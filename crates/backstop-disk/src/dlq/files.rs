@@ -1,0 +1,130 @@
+//! A file for each event: written under another name, made safe, given its name, and the name made safe.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use backstop_core::Clock;
+
+use super::name;
+use super::settings::Settings;
+use super::writer::Letter;
+use crate::Error;
+use crate::error::again;
+use crate::fs::{Filesystem, Writing};
+
+/// Filesystems gather the syncs of several threads into few writes to their journals; more threads than this
+/// gained nothing.
+const MAX_THREADS: usize = 64;
+
+/// How often another name is tried. Random ones do not meet; an end is there so that nothing can go on for ever.
+const MAX_NAMES: usize = 16;
+
+/// The directory, as the writer sees it.
+#[derive(Debug)]
+pub(super) struct Files {
+    directory: PathBuf,
+    filesystem: Arc<dyn Filesystem>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Files {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            directory: settings.path.clone(),
+            filesystem: Arc::clone(&settings.filesystem),
+            clock: Arc::clone(&settings.clock),
+        }
+    }
+
+    /// Stores a batch: all drafts first, then all names, then the directory once.
+    pub(super) fn commit(&self, letters: &[Letter]) -> Vec<Result<(), Error>> {
+        let drafts = self.draft_all(letters);
+        let named: Vec<_> =
+            letters.iter().zip(drafts).map(|(letter, draft)| self.give_name(letter, &draft?)).collect();
+        let any = named.iter().any(Result::is_ok);
+        let synced = if any { self.filesystem.sync_directory(&self.directory) } else { Ok(()) };
+        named.into_iter().map(|named| self.settle(&named?, &synced)).collect()
+    }
+
+    fn draft_all(&self, letters: &[Letter]) -> Vec<Result<PathBuf, Error>> {
+        let share = letters.len().div_ceil(MAX_THREADS);
+        if letters.len() <= 1 {
+            return self.draft_some(letters);
+        }
+        thread::scope(|scope| {
+            let shares: Vec<_> = letters
+                .chunks(share)
+                .map(|some| {
+                    let spawned = thread::Builder::new().spawn_scoped(scope, move || self.draft_some(some));
+                    // Without another thread this one does it.
+                    (some, spawned)
+                })
+                .collect();
+            shares
+                .into_iter()
+                .flat_map(|(some, spawned)| match spawned.map(thread::ScopedJoinHandle::join) {
+                    Ok(Ok(drafts)) => drafts,
+                    Ok(Err(_)) => some.iter().map(|_| Err(Error::WriterEnded)).collect(),
+                    Err(_) => self.draft_some(some),
+                })
+                .collect()
+        })
+    }
+
+    /// Writes all before the first is synced: the disk then has them together.
+    fn draft_some(&self, letters: &[Letter]) -> Vec<Result<PathBuf, Error>> {
+        let written: Vec<_> = letters.iter().map(|letter| self.write_draft(letter)).collect();
+        let sync = |(path, file): (PathBuf, Box<dyn Writing>)| {
+            let mut file = file;
+            match file.sync_all() {
+                Ok(()) => Ok(path),
+                Err(source) => Err(self.give_up(&path, "make an event safe on the disk", source)),
+            }
+        };
+        written.into_iter().map(|written| written.and_then(sync)).collect()
+    }
+
+    fn write_draft(&self, letter: &Letter) -> Result<(PathBuf, Box<dyn Writing>), Error> {
+        let path = self.directory.join(name::draft(self.clock.now(), fastrand::u64(..)));
+        let mut file = match self.filesystem.create_new(&path) {
+            Ok(file) => file,
+            Err(source) => return Err(Error::Write { doing: "create a file", source }),
+        };
+        match file.write_all(&letter.line) {
+            Ok(()) => Ok((path, file)),
+            Err(source) => Err(self.give_up(&path, "write an event", source)),
+        }
+    }
+
+    /// Gives a draft the first name that is free.
+    fn give_name(&self, letter: &Letter, draft: &Path) -> Result<PathBuf, Error> {
+        let Letter { event, failed_at, .. } = letter;
+        let random = std::iter::repeat_with(|| name::hashed(*failed_at, event, Some(fastrand::u64(..))));
+        let names = [name::first_choice(*failed_at, event), name::hashed(*failed_at, event, None)];
+        let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
+        for name in names.into_iter().chain(random).take(MAX_NAMES) {
+            let path = self.directory.join(name);
+            match self.filesystem.rename_new(draft, &path) {
+                Ok(()) => return Ok(path),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
+                Err(source) => return Err(self.give_up(draft, "give an event's file its name", source)),
+            }
+        }
+        Err(self.give_up(draft, "find a free name for an event's file", taken))
+    }
+
+    fn settle(&self, named: &Path, synced: &io::Result<()>) -> Result<(), Error> {
+        match synced {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.give_up(named, "make the name of an event's file safe", again(error))),
+        }
+    }
+
+    /// The sender keeps the event, so the file is in the way. If it stays all the same, the event is there twice.
+    fn give_up(&self, path: &Path, doing: &'static str, source: io::Error) -> Error {
+        let _ = self.filesystem.remove(path);
+        Error::Write { doing, source }
+    }
+}

@@ -1,0 +1,60 @@
+//! The dead-letter directory: what a sink could not take becomes a file, and waits there for somebody.
+//!
+//! # What is in the directory
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `<millis>-<id>.jsonl` | one failed event: when it failed, and its id |
+//! | `<millis>-<id>-<hash>.jsonl` | the same, where the plain name would not do |
+//! | `<millis>-rolling-<number>.jsonl` | many events, one to a line, if [`Settings::rolling`] is set |
+//! | `.<millis>-<number>.tmp` | being written, or left by a crash: nothing that anybody was told is safe |
+//! | `.<hash>.sent` | which lines of a file with many events have been sent again |
+//!
+//! A line is `{"event":<CloudEvent>,"error":"<message>"}`. The event is the whole CloudEvent as it was given, on
+//! one line. The error is the inner sink's, without passwords in URLs. In names, characters outside
+//! `[A-Za-z0-9._-]` are `_`. A hash is added when an id was changed or cut, is empty, or when the name is taken;
+//! no name is longer than 255 bytes. Nothing is ever written over.
+//!
+//! # What survives
+//!
+//! A file is written under another name and synced, then it gets its name, and the directory is synced. Only then
+//! does [`DlqSink`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever happened
+//! before. Many who fail at once share one sync of the directory.
+//!
+//! # The tools
+//!
+//! [`Directory`] lists, inspects, checks, sends again, purges and exports. Its memory does not grow with the
+//! number of files. Damaged files are reported and left alone.
+
+mod activation;
+mod directory;
+mod entries;
+mod entry;
+mod export;
+mod files;
+mod filter;
+mod fsck;
+mod letters;
+mod marks;
+mod name;
+mod pages;
+mod purge;
+mod record;
+mod redact;
+mod redrive;
+mod rolling;
+mod settings;
+mod sink;
+mod writer;
+
+pub use directory::Directory;
+pub use entries::Entries;
+pub use entry::{Damaged, Entry, Found, Place};
+pub use export::{Exported, Form};
+pub use filter::Filter;
+pub use fsck::{Checked, Finding};
+pub use purge::{Purge, Purged};
+pub use record::{Details, MAX_RECORD_BYTES};
+pub use redrive::{Progress, Redrive};
+pub use settings::{Rolling, Settings};
+pub use sink::DlqSink;

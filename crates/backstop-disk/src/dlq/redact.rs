@@ -1,0 +1,96 @@
+//! Credentials in URLs, which errors like to quote, are not written down.
+
+use std::borrow::Cow;
+
+const HIDDEN: &str = "***";
+
+/// Names of parameters whose values open doors.
+const SECRET_PARAMETERS: [&str; 9] =
+    ["password", "passwd", "token", "access_token", "api_key", "apikey", "secret", "signature", "sig"];
+
+/// The text without the passwords and tokens that stand in its URLs.
+pub(super) fn redacted(text: &str) -> Cow<'_, str> {
+    if !text.contains("://") {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, url, after)) = next_url(rest) {
+        kept += before;
+        push_url(&mut kept, url);
+        rest = after;
+    }
+    Cow::Owned(kept + rest)
+}
+
+/// Splits at the next URL, which begins behind its `://` and ends where no URL goes on.
+fn next_url(text: &str) -> Option<(&str, &str, &str)> {
+    let begin = text.find("://")? + "://".len();
+    let ends = |c: char| c.is_whitespace() || "\"'<>`|{}\\".contains(c);
+    let length = text[begin..].find(ends).unwrap_or(text.len() - begin);
+    Some((&text[..begin], &text[begin..begin + length], &text[begin + length..]))
+}
+
+fn push_url(kept: &mut String, url: &str) {
+    let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
+    // A password with a slash in it would end the authority too early: what stands before an `@` goes anyway.
+    match (authority.rfind('@'), url.rfind('@')) {
+        (Some(at), _) => {
+            *kept += HIDDEN;
+            *kept += &authority[at..];
+            push_query(kept, path);
+        }
+        (None, Some(at)) if authority.contains(':') => {
+            *kept += HIDDEN;
+            push_query(kept, &url[at..]);
+        }
+        _ => push_query(kept, url),
+    }
+}
+
+fn push_query(kept: &mut String, url: &str) {
+    let mut separated = url.split_inclusive(['?', '&', ';', '#']);
+    *kept += separated.next().unwrap_or_default();
+    for parameter in separated {
+        let end = parameter.find(['&', ';', '#']).unwrap_or(parameter.len());
+        match parameter[..end].split_once('=') {
+            Some((name, _)) if SECRET_PARAMETERS.contains(&name.to_ascii_lowercase().as_str()) => {
+                kept.extend([name, "=", HIDDEN, &parameter[end..]]);
+            }
+            _ => *kept += parameter,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_names_and_passwords_in_urls_are_hidden_and_the_rest_stays() {
+        for (text, kept) in [
+            ("timeout: no answer", "timeout: no answer"),
+            ("http://host/a?b=c refused", "http://host/a?b=c refused"),
+            (
+                "connect postgres://joe:s3cret@db:5432/shop failed",
+                "connect postgres://***@db:5432/shop failed",
+            ),
+            ("https://token@host", "https://***@host"),
+            ("(https://u:p@h/x), \"amqp://u:p@h\"", "(https://***@h/x), \"amqp://***@h\""),
+            ("redis://:pa@ss@host/0", "redis://***@host/0"),
+            ("ftp://u:pa/ss@host", "ftp://***@host"),
+            ("mail me@example.org at http://host:80/", "mail me@example.org at http://host:80/"),
+        ] {
+            assert_eq!(redacted(text), kept);
+        }
+    }
+
+    #[test]
+    fn tokens_in_a_query_are_hidden() {
+        assert_eq!(
+            redacted("GET https://h/p?user=joe&Token=abc&page=2#x: 403"),
+            "GET https://h/p?user=joe&Token=***&page=2#x: 403"
+        );
+        assert_eq!(redacted("https://h?sig=abc"), "https://h?sig=***");
+    }
+}

@@ -1,0 +1,127 @@
+//! The wrapper: a sink that catches what its inner sink could not take.
+
+use std::sync::Arc;
+
+use backstop_core::{Clock, CloudEvent, Failure, SharedSink, Sink, Timestamp, telemetry};
+use tracing::warn;
+
+use super::record::{self, Details};
+use super::redact::redacted;
+use super::settings::Settings;
+use super::writer::{Letter, Writer};
+use super::{activation, directory};
+use crate::Error;
+
+/// A sink around another. An event that the inner sink does not take is written to a directory, and counts as
+/// taken once it is safe there. Cheap to clone.
+///
+/// If it cannot be written either, the caller gets the inner sink's own failure, so that nothing is lost
+/// without a word: after `emit` an event is with the inner sink, in a complete file, or still with its caller.
+///
+/// ```
+/// use backstop_core::{CloudEvent, Event, Failure, SharedSink, Sink};
+/// use backstop_disk::dlq::{DlqSink, Settings};
+///
+/// # let place = backstop_testkit::servers::directory();
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let closed = SharedSink::new(|_: CloudEvent| async { Err::<(), _>(Failure::transient("http-503", "closed")) });
+/// let sink = DlqSink::open(closed, Settings::at(place.path()))?;
+///
+/// let order = Event::of("OrderPlaced").id("42").json(&["tea"])?;
+/// sink.emit(CloudEvent::of(&order, "/shop")?).await.unwrap();
+///
+/// let file = std::fs::read_dir(place.path())?.next().unwrap()?;
+/// assert!(file.file_name().to_str().unwrap().ends_with("-42.jsonl"));
+/// assert!(std::fs::read_to_string(file.path())?.ends_with(",\"error\":\"http-503: closed\"}\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct DlqSink(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    inner: SharedSink,
+    target: Option<String>,
+    clock: Arc<dyn Clock>,
+    writer: Writer,
+    metrics: Arc<telemetry::Dlq>,
+}
+
+impl DlqSink {
+    /// Wraps a sink, with a directory that must be usable: otherwise the error says what is wrong with it.
+    pub fn open(inner: SharedSink, settings: Settings) -> Result<Self, Error> {
+        directory::prepare(&settings)?;
+        let metrics = Arc::new(telemetry::Dlq::new(settings.metrics_prefix.as_str()));
+        let writer = Writer::start(&settings, Arc::clone(&metrics))
+            .map_err(|source| Error::Write { doing: "start the writer", source })?;
+        Ok(Self(Arc::new(Parts { inner, target: settings.target, clock: settings.clock, writer, metrics })))
+    }
+
+    /// Wraps a sink if the environment names a directory, in `BACKSTOP_DLQ_DIR` or else in `CELLOS_DLQ_DIR`.
+    ///
+    /// Without either this gives back the sink itself. So it does if the directory does not exist or cannot
+    /// be written to, but with a warning in the log: the directory is neither made nor replaced by another.
+    ///
+    /// ```
+    /// use backstop_core::{CloudEvent, Failure, SharedSink};
+    /// use backstop_disk::dlq::DlqSink;
+    ///
+    /// let sink = SharedSink::new(|_: CloudEvent| async { Ok::<(), Failure>(()) });
+    /// let safe = DlqSink::from_env(sink.clone());
+    /// # if std::env::var_os("BACKSTOP_DLQ_DIR").is_none() && std::env::var_os("CELLOS_DLQ_DIR").is_none() {
+    /// assert!(safe.is(&sink)); // neither variable is set here
+    /// # }
+    /// ```
+    pub fn from_env(inner: SharedSink) -> SharedSink {
+        activation::activate(inner, |name| std::env::var_os(name))
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &telemetry::Dlq {
+        &self.0.metrics
+    }
+}
+
+impl Sink for DlqSink {
+    async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
+        match self.0.inner.emit(event.clone()).await {
+            Ok(()) => Ok(()),
+            Err(failure) => self.0.bury(event, failure).await,
+        }
+    }
+}
+
+impl Parts {
+    async fn bury(&self, event: CloudEvent, failure: Failure) -> Result<(), Failure> {
+        let failed_at = self.clock.now();
+        let text = failure.to_string();
+        let error = redacted(&text);
+        match self.store(&event, &error, failed_at).await {
+            Ok(()) => {
+                self.metrics.stored.increment();
+                warn!(
+                    event_id = event.id(),
+                    error = &*error,
+                    "an event was not taken and is in the dead-letter directory"
+                );
+                Ok(())
+            }
+            Err(stored) => {
+                self.metrics.refused.increment();
+                warn!(
+                    event_id = event.id(),
+                    error = &*error,
+                    dlq_error = %stored,
+                    "an event was neither taken nor stored; its sender is told"
+                );
+                Err(failure)
+            }
+        }
+    }
+
+    async fn store(&self, event: &CloudEvent, error: &str, failed_at: Timestamp) -> Result<(), Error> {
+        let details = self.target.as_deref().map(|target| Details::once(failed_at, target));
+        let line = record::line(event, error, details.as_ref())?;
+        self.writer.store(Letter { event: event.clone(), failed_at, line }).await
+    }
+}

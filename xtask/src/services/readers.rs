@@ -1,0 +1,47 @@
+//! Programs of others that the tests try our files on: `jq`, and Python with the SDK of CloudEvents.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use super::install::Installer;
+use crate::program;
+use crate::say::say;
+use crate::workspace::Workspace;
+
+const VARIABLE: &str = "BACKSTOP_TEST_PYTHON";
+
+/// Makes sure of both, and gives back the variable that names the Python, with its value.
+pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(&'static str, String)> {
+    if program::find("jq").is_none() {
+        installer.install(&["jq"])?;
+    }
+    if let Ok(given) = std::env::var(VARIABLE) {
+        say!("{:<9} given by {VARIABLE}", "python");
+        return Ok((VARIABLE, given));
+    }
+    let folder = workspace.path("target/services/python");
+    let python = folder.join("bin/python").display().to_string();
+    if !has_sdk(&python) {
+        make_environment(&folder.display().to_string(), installer)?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "cloudevents"];
+        program::run(Command::new(&python).args(install))
+            .context("cannot install the package cloudevents")?;
+    }
+    say!("{:<9} with the SDK of CloudEvents: {python}", "python");
+    Ok((VARIABLE, python))
+}
+
+fn has_sdk(python: &str) -> bool {
+    program::succeeds(Command::new(python).args(["-c", "import cloudevents"]))
+}
+
+/// Makes an environment of our own. Debian keeps what that needs in a package of its own.
+fn make_environment(folder: &str, installer: &Installer) -> Result<()> {
+    let make = || program::succeeds(Command::new("python3").args(["-m", "venv", "--clear", folder]));
+    if make() {
+        return Ok(());
+    }
+    installer.install(&["python3-venv"])?;
+    program::run(Command::new("python3").args(["-m", "venv", "--clear", folder])).map(|_| ())
+}
