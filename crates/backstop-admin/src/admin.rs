@@ -8,6 +8,8 @@ use std::sync::Arc;
 use backstop_core::inspect::Inspect;
 use tokio::net::TcpListener;
 
+use crate::access::{Access, Token};
+use crate::guard::Guard;
 use crate::routes::Desk;
 use crate::watched::Watched;
 use crate::{AdminError, Listening, routes};
@@ -30,6 +32,8 @@ use crate::{AdminError, Listening, routes};
 pub struct Admin {
     components: Vec<Arc<dyn Inspect>>,
     metrics: Option<Render>,
+    tokens: Vec<Token>,
+    hosts: Vec<String>,
 }
 
 /// Writes all metrics as Prometheus text.
@@ -54,19 +58,47 @@ impl Admin {
         self
     }
 
+    /// Lets in only who holds one of these tokens, beside those added before. Without any, whoever reaches the desk
+    /// may look at it.
+    ///
+    /// ```
+    /// use backstop_admin::{Admin, Role, Token};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let everywhere = "0.0.0.0:0".parse().unwrap();
+    /// assert!(Admin::new().bind(everywhere).await.is_err());
+    ///
+    /// let ops = Token::of("ops", Role::Operator, "32 random bytes in hexadecimal");
+    /// assert!(Admin::new().tokens([ops]).bind(everywhere).await.is_ok());
+    /// # });
+    /// ```
+    pub fn tokens(mut self, tokens: impl IntoIterator<Item = Token>) -> Self {
+        self.tokens.extend(tokens);
+        self
+    }
+
+    /// Answers to these names too, as a client writes them into the `Host` header. Defaults to the names of this
+    /// machine and, where there are tokens, any address.
+    pub fn hosts(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
+        self.hosts.extend(hosts);
+        self
+    }
+
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
-    /// Only a loopback address is accepted: whoever reaches the desk can read every event's metadata, and
-    /// there are no access tokens that would keep strangers out.
+    /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the desk can read every
+    /// event's metadata.
     pub async fn bind(self, address: SocketAddr) -> Result<Listening, AdminError> {
-        if !address.ip().is_loopback() {
+        if !address.ip().is_loopback() && self.tokens.is_empty() {
             return Err(AdminError::NotLoopback { address });
         }
         let fault = |error| explain(address, error);
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        let desk = Desk { watched: Watched::new(self.components), metrics: self.metrics };
-        Ok(Listening::new(listener, address, routes::router(desk, address.ip())))
+        let access = Arc::new(Access::new(self.tokens));
+        let guard = Guard::new(address.ip(), self.hosts, access.clone());
+        let desk = Desk { watched: Watched::new(self.components), metrics: self.metrics, access };
+        Ok(Listening::new(listener, address, routes::router(desk, guard)))
     }
 }
 
@@ -75,6 +107,8 @@ impl fmt::Debug for Admin {
         f.debug_struct("Admin")
             .field("components", &self.components.len())
             .field("metrics", &self.metrics.is_some())
+            .field("tokens", &self.tokens)
+            .field("hosts", &self.hosts)
             .finish()
     }
 }

@@ -18,7 +18,7 @@ pub enum AdminError {
     /// The address can be reached from other machines.
     #[error(
         "refused to listen on {address}: it can be reached from other machines and there are no access \
-         tokens yet; use 127.0.0.1 or [::1]"
+         tokens; add one, or use 127.0.0.1 or [::1]"
     )]
     NotLoopback {
         /// The address that was asked for.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::header::{
     CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -14,6 +14,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tokio::sync::Semaphore;
 
+use crate::access::{Access, Verdict};
 use crate::answer::sentence;
 
 /// How many bytes a request may carry. No route needs more than a short list of ids.
@@ -37,6 +38,8 @@ const HEADERS: [(HeaderName, HeaderValue); 5] = [
 /// What the checks need to know.
 pub(crate) struct Guard {
     bound: String,
+    hosts: Vec<String>,
+    access: Arc<Access>,
     requests: Semaphore,
 }
 
@@ -44,18 +47,28 @@ pub(crate) struct Guard {
 type Refusal = (StatusCode, &'static str);
 
 impl Guard {
-    pub(crate) fn new(bound: IpAddr) -> Self {
+    pub(crate) fn new(bound: IpAddr, hosts: Vec<String>, access: Arc<Access>) -> Self {
         let bound = match bound {
             IpAddr::V4(ip) => ip.to_string(),
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
-        Self { bound, requests: Semaphore::new(CONCURRENT) }
+        Self { bound, hosts, access, requests: Semaphore::new(CONCURRENT) }
     }
 
     fn check(&self, request: &Request) -> Result<(), Refusal> {
         let authority = self.addressed(request)?;
         same_origin(request, &authority)?;
-        short_enough(request.headers())
+        short_enough(request.headers())?;
+        match self.access.judge(request.method(), request.uri().path(), request.headers()) {
+            Verdict::Allowed => Ok(()),
+            Verdict::Unknown => Err((
+                StatusCode::UNAUTHORIZED,
+                "this needs an access token; send it in the header `Authorization: Bearer …`",
+            )),
+            Verdict::TooLow(_) => {
+                Err((StatusCode::FORBIDDEN, "the role of this access token does not allow this"))
+            }
+        }
     }
 
     /// The host that the client believes it talks to. A page elsewhere whose name was pointed at 127.0.0.1
@@ -63,7 +76,8 @@ impl Guard {
     fn addressed(&self, request: &Request) -> Result<Authority, Refusal> {
         let refusal = (
             StatusCode::MISDIRECTED_REQUEST,
-            "this server answers only to 127.0.0.1, localhost and [::1]; check the address and the Host header",
+            "this server answers only to its own names, such as 127.0.0.1, localhost and [::1]; check the address \
+             and the Host header",
         );
         let mut hosts = request.headers().get_all(HOST).into_iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else { return Err(refusal) };
@@ -79,9 +93,17 @@ impl Guard {
 
     fn is_ours(&self, authority: &Authority) -> bool {
         let host = authority.host();
-        let names = ["127.0.0.1", "localhost", "[::1]", &self.bound];
-        !authority.as_str().contains('@') && names.iter().any(|name| name.eq_ignore_ascii_case(host))
+        let own = ["127.0.0.1", "localhost", "[::1]", &self.bound];
+        let mut names = own.into_iter().chain(self.hosts.iter().map(String::as_str));
+        // Rebinding needs a name that somebody else controls; an address is none. On loopback without tokens it is
+        // still refused, because nothing else keeps strangers out.
+        let reachable = self.access.is_guarded() && is_address(host);
+        !authority.as_str().contains('@') && (reachable || names.any(|name| name.eq_ignore_ascii_case(host)))
     }
+}
+
+fn is_address(host: &str) -> bool {
+    host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
 }
 
 /// A browser says which page a change comes from; another page on this machine is still another page. Other
@@ -91,7 +113,10 @@ fn same_origin(request: &Request, authority: &Authority) -> Result<(), Refusal> 
         return Ok(());
     }
     let ours = |origin: &HeaderValue| {
-        origin.to_str().ok().and_then(|origin| origin.strip_prefix("http://")) == Some(authority.as_str())
+        let origin = origin.to_str().unwrap_or_default();
+        // A proxy that speaks TLS to the browser passes on its own name, which must be one of ours.
+        let page = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        page == Some(authority.as_str())
     };
     if request.headers().get_all(ORIGIN).iter().all(ours) {
         Ok(())
@@ -115,7 +140,11 @@ fn short_enough(headers: &HeaderMap) -> Result<(), Refusal> {
 /// Lets a request in, or says why not.
 pub(crate) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     if let Err((code, text)) = guard.check(&request) {
-        return sentence(request.uri(), code, text);
+        let mut refusal = sentence(request.uri(), code, text);
+        if code == StatusCode::UNAUTHORIZED {
+            refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        return refusal;
     }
     match guard.requests.try_acquire() {
         Ok(_permit) => next.run(request).await,

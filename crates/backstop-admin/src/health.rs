@@ -10,7 +10,8 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub(crate) struct Checkup {
     status: Status,
-    components: Vec<Finding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    components: Option<Vec<Finding>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,7 +36,12 @@ impl Checkup {
     pub(crate) fn of(reports: Vec<Report>) -> Self {
         let components: Vec<_> = reports.into_iter().map(Finding::of).collect();
         let status = components.iter().map(|finding| finding.status).max().unwrap_or(Status::Up);
-        Self { status, components }
+        Self { status, components: Some(components) }
+    }
+
+    /// The same without the names of components and what is wrong with them.
+    pub(crate) fn in_a_word(self) -> Self {
+        Self { components: None, ..self }
     }
 }
 

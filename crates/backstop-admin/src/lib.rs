@@ -1,13 +1,14 @@
 //! The operator's desk: one page that says where events are, and the API, health and metrics behind it.
 //!
 //! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so
-//! whatever implements that trait appears on the page. It listens on loopback only.
+//! whatever implements that trait appears on the page. It listens on loopback, and elsewhere only for holders of a
+//! [`Token`].
 //!
 //! | path | what it answers |
 //! |---|---|
 //! | `/` | the dashboard |
 //! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
-//! | `/health` | 200 while every component works, 503 when one is down |
+//! | `/health` | 200 while every component works, 503 when one is down; who has no token learns no more than that |
 //! | `/metrics` | Prometheus text |
 //!
 //! ```
@@ -44,6 +45,7 @@
 //! # }).unwrap();
 //! ```
 
+mod access;
 mod admin;
 mod answer;
 mod error;
@@ -55,6 +57,7 @@ mod page;
 mod routes;
 mod watched;
 
+pub use access::{Role, Token};
 pub use admin::Admin;
 pub use error::AdminError;
 pub use listening::Listening;

@@ -21,7 +21,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-const ASSETS: [Asset; 9] = [
+const ASSETS: [Asset; 10] = [
     asset!("/", HTML, "index.html"),
     asset!("/assets/style.css", CSS, "style.css"),
     asset!("/assets/mark.svg", SVG, "mark.svg"),
@@ -29,6 +29,7 @@ const ASSETS: [Asset; 9] = [
     asset!("/assets/component.js", JS, "component.js"),
     asset!("/assets/dom.js", JS, "dom.js"),
     asset!("/assets/history.js", JS, "history.js"),
+    asset!("/assets/token.js", JS, "token.js"),
     asset!("/assets/troubled.js", JS, "troubled.js"),
     asset!("/assets/words.js", JS, "words.js"),
 ];

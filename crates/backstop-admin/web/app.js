@@ -2,6 +2,7 @@
 
 import * as component from "./component.js";
 import { el, list, mark, say } from "./dom.js";
+import * as token from "./token.js";
 import { clock, count, health, tone, visible } from "./words.js";
 
 const SECOND = 1000;
@@ -38,10 +39,14 @@ async function ask() {
 
 async function request() {
   const signal = AbortSignal.timeout(PATIENCE);
-  const answer = await fetch("/api/v1/components", { signal }).catch(({ name }) => {
+  const answer = await fetch("/api/v1/components", { signal, headers: token.headers() }).catch(({ name }) => {
     throw new Error(name === "TimeoutError" ? "The server does not answer."
       : "The server cannot be reached. Does the process still run?");
   });
+  if (answer.status === 401) {
+    if (at("access").hidden) token.ask(at("access"), ask);
+    throw new Error("This desk is for holders of an access token.");
+  }
   if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
   return { reports: await answer.json(), now: serverTime(answer) };
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 
+use crate::config;
 use crate::dlq;
 
 /// Every event arrives, or you can see exactly where it waits.
@@ -26,6 +27,60 @@ pub(crate) enum Command {
     /// The dead-letter directory: list, inspect, check, send again, purge and export failed events.
     #[command(subcommand)]
     Dlq(Box<dlq::Command>),
+
+    /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
+    Serve(Config),
+
+    /// Check a settings file: every fault at once, with its place and what was meant.
+    Check(Config),
+
+    /// Write a commented settings file to begin with.
+    Init(Init),
+
+    /// Create the tables of a settings file, or bring them up to date.
+    Migrate(Migrate),
+
+    /// Make an access token for the operator's page, and the hash that goes into the settings.
+    Token(Token),
+
+    /// Print every key of the settings file, as Markdown.
+    Reference,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Config {
+    /// The settings file.
+    #[arg(long, value_name = "FILE", default_value = config::FILE)]
+    pub(crate) config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Init {
+    /// The file to write; one that is there already is left alone.
+    #[arg(value_name = "FILE", default_value = config::FILE)]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    #[command(flatten)]
+    pub(crate) config: Config,
+
+    /// Also let others insert rows with plain SQL: defaults for what they leave out and, on PostgreSQL, a trigger
+    /// that wakes the daemon.
+    #[arg(long)]
+    pub(crate) triggers: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    /// Whose token it is, for the log.
+    #[arg(long, value_name = "NAME", default_value = "ops")]
+    pub(crate) name: String,
+
+    /// What its holder may do.
+    #[arg(long, value_name = "ROLE", default_value = "viewer", value_parser = ["viewer", "operator", "admin"])]
+    pub(crate) role: String,
 }
 
 #[derive(Debug, Args)]

@@ -1,9 +1,13 @@
 //! The binary `backstop`: reads its arguments, wires the parts together and runs a command.
 
 mod args;
+mod commands;
+mod config;
 mod demo;
 mod dlq;
+mod handlers;
 mod logging;
+mod serve;
 mod signals;
 
 use std::process::ExitCode;
@@ -15,10 +19,18 @@ use args::{Arguments, Command};
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    logging::start(arguments.verbose);
+    // A daemon's log is what it says; elsewhere it is for those who ask.
+    let quietest = u8::from(matches!(arguments.command, Command::Serve(_)));
+    logging::start(arguments.verbose.max(quietest));
     let ended = match arguments.command {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
+        Command::Serve(args) => serve::run(&args.config).await,
+        Command::Check(args) => commands::check::run(&args.config),
+        Command::Init(args) => commands::init::run(&args.file),
+        Command::Migrate(args) => commands::migrate::run(&args.config.config, args.triggers).await,
+        Command::Token(args) => commands::token::run(&args.name, &args.role),
+        Command::Reference => commands::reference::run(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -28,19 +28,19 @@ pub use table::TableName;
 /// MySQL and MariaDB.
 #[cfg(feature = "mysql")]
 pub mod mysql {
-    pub use crate::stores::mysql::open::open;
+    pub use crate::stores::mysql::open::{open, open_sized};
 }
 
 /// PostgreSQL.
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    pub use crate::stores::postgres::open::open;
+    pub use crate::stores::postgres::open::{open, open_sized};
 }
 
 /// SQLite, the embedded default.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
-    pub use crate::stores::sqlite::open::open;
+    pub use crate::stores::sqlite::open::{open, open_sized};
 }
 
 /// A boxed future, which is what traits return here that must make trait objects.

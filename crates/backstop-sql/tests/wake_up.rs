@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::Outbox;
-use backstop_sql::store::DeadFilter;
+use backstop_sql::store::{DeadFilter, SqlStore, Store};
+use backstop_sql::{Outbox, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording};
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::servers::{PostgresDatabase, postgres};
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgPool, Postgres};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Executor, PgPool, Postgres};
 
 /// So long that only a wake-up can be the reason for a look.
 const NEVER: Duration = Duration::from_secs(3_600);
@@ -170,4 +170,48 @@ async fn a_backend_that_was_ended_is_replaced() {
     recorder.until(1).await;
     writer.close().await.unwrap();
     node.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plain_insert_wakes_a_node() {
+    let Some((_database, pool)) = fresh().await else { return };
+    let recorder = Recording::new();
+    let node = node(pool.clone(), &recorder).await;
+    let store = SqlStore::on(pool.clone(), TableName::default());
+    assert!(store.allow_plain_inserts().await.unwrap());
+    assert!(store.allow_plain_inserts().await.unwrap(), "it may be run again");
+    until_listening(&pool, 1).await;
+    for n in 0..20 {
+        let insert = "insert into outbox_event (event_id, event_type, aggregate_type, payload) \
+                      values (gen_random_uuid()::text, 'OrderPlaced', 'Order', '{}')";
+        pool.execute(insert).await.unwrap();
+        recorder.until(n + 1).await;
+    }
+    node.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_is_born_claimed_wakes_nobody() {
+    let Some((_database, pool)) = fresh().await else { return };
+    let store = SqlStore::on(pool.clone(), TableName::new("events").unwrap());
+    store.migrate().await.unwrap();
+    store.allow_plain_inserts().await.unwrap();
+    let channel: String =
+        sqlx::query_scalar("select 'backstop_' || md5('public.events')").fetch_one(&pool).await.unwrap();
+    let mut listener = PgListener::connect_with(&pool).await.unwrap();
+    listener.listen(&channel).await.unwrap();
+
+    let columns = "insert into events (event_id, event_type, payload, locked_by)";
+    for (id, owner) in [("claimed", "'node-1'"), ("free", "null")] {
+        let insert = format!(
+            "begin; {columns} values ('{id}', 'E', '{{}}', {owner}); select pg_notify('{channel}', '{id}'); commit"
+        );
+        pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(insert))).await.unwrap();
+    }
+    // Each transaction says its name; only the second also rings.
+    let mut heard = Vec::new();
+    for _ in 0..3 {
+        heard.push(listener.recv().await.unwrap().payload().to_owned());
+    }
+    assert_eq!(heard, ["claimed", "", "free"]);
 }

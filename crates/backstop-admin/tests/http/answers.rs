@@ -127,6 +127,7 @@ async fn the_page_and_everything_it_names_are_served() {
         "history.js",
         "mark.svg",
         "style.css",
+        "token.js",
         "troubled.js",
         "words.js",
     ];
@@ -142,7 +143,7 @@ fn references(text: &str, openings: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn no_script_writes_markup_from_text() {
     let desk = Open::watching([]).await;
-    for name in ["app", "component", "dom", "history", "troubled", "words"] {
+    for name in ["app", "component", "dom", "history", "token", "troubled", "words"] {
         let script = desk.get(&format!("/assets/{name}.js")).await.body;
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".style."] {
             assert!(!script.contains(sink), "{name}.js uses {sink}");

@@ -24,7 +24,7 @@ async fn an_address_that_others_can_reach_is_refused() {
     for address in ["0.0.0.0:0", "192.0.2.7:7878", "[::]:0", "[2001:db8::1]:80"] {
         let error = Admin::new().bind(address.parse().unwrap()).await.unwrap_err();
         assert!(matches!(error, AdminError::NotLoopback { .. }), "{address}");
-        assert!(error.to_string().ends_with("use 127.0.0.1 or [::1]"), "{error}");
+        assert!(error.to_string().ends_with("add one, or use 127.0.0.1 or [::1]"), "{error}");
     }
 }
 

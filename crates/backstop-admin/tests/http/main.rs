@@ -1,5 +1,6 @@
 //! The desk over real HTTP on a loopback port: what it answers, whom it refuses, how it ends.
 
+mod access;
 mod answers;
 mod connections;
 mod refusals;

@@ -123,7 +123,7 @@ pub use dispatcher::{Dispatcher, Queued};
 pub use hook::{Hook, HookError};
 pub use in_flight::{Hold, InFlight, Tracker};
 pub use interceptor::Interceptor;
-pub use mode::{MultiNode, Ordered, SingleNode, WriterOnly};
+pub use mode::{Delivering, Mode, MultiNode, Ordered, SingleNode, Tunable, WriterOnly};
 pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
 pub use queues::Source;

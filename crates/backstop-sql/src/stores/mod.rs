@@ -4,6 +4,7 @@ mod alike;
 mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+mod plain_inserts;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
@@ -182,6 +183,15 @@ pub trait Dialect: fmt::Debug + Send + Sync {
 
     /// The migrations, in order.
     fn migrations(&self) -> &'static [Migration];
+
+    /// What lets others insert rows with plain SQL: defaults for what they leave out, and a trigger that wakes
+    /// nodes, as far as the database has either. `{table}` stands for the table's name.
+    fn plain_inserts(&self) -> &'static str;
+
+    /// Whether nodes are woken by rows that others insert, once that ran.
+    fn wakes(&self) -> bool {
+        false
+    }
 
     /// The statement that begins the transaction of a migration.
     fn migration_begin(&self) -> &'static str;

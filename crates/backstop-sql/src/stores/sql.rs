@@ -52,9 +52,9 @@ const TRIES: u32 = 5;
 /// ```
 #[derive(Clone)]
 pub struct SqlStore {
-    dialect: &'static dyn Dialect,
-    connections: Arc<dyn Connections>,
-    table: TableName,
+    pub(super) dialect: &'static dyn Dialect,
+    pub(super) connections: Arc<dyn Connections>,
+    pub(super) table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
     pooled: bool,

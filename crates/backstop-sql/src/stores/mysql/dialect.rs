@@ -128,6 +128,10 @@ impl Dialect for MysqlDialect {
         &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
     }
 
+    fn plain_inserts(&self) -> &'static str {
+        include_str!("plain_inserts.sql")
+    }
+
     fn migration_begin(&self) -> &'static str {
         "START TRANSACTION"
     }

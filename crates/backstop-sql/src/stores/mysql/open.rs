@@ -17,12 +17,17 @@ use crate::Error;
 /// # Ok(()) }
 /// ```
 pub async fn open(url: &str) -> Result<MySqlPool, Error> {
+    open_sized(url, 10).await
+}
+
+/// [`open`] with at most so many connections.
+pub async fn open_sized(url: &str, connections: u32) -> Result<MySqlPool, Error> {
     let options: MySqlConnectOptions = url.parse().map_err(Error::Url)?;
     let options = options.timezone(String::from("+00:00")).charset("utf8mb4");
     let database = options.get_database().unwrap_or_default();
     let server = format!("MySQL at {}:{}, database {database}", options.get_host(), options.get_port());
     MySqlPoolOptions::new()
-        .max_connections(10)
+        .max_connections(connections)
         .acquire_timeout(Duration::from_secs(10))
         .connect_with(options)
         .await

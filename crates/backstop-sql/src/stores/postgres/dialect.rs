@@ -100,6 +100,14 @@ impl Dialect for PostgresDialect {
         &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
     }
 
+    fn plain_inserts(&self) -> &'static str {
+        include_str!("plain_inserts.sql")
+    }
+
+    fn wakes(&self) -> bool {
+        true
+    }
+
     fn migration_begin(&self) -> &'static str {
         "BEGIN"
     }

@@ -18,6 +18,11 @@ use crate::Error;
 /// # Ok(()) }
 /// ```
 pub async fn open(url: &str) -> Result<PgPool, Error> {
+    open_sized(url, 10).await
+}
+
+/// [`open`] with at most so many connections.
+pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
     let mut options: PgConnectOptions = url.parse().map_err(Error::Url)?;
     if options.get_application_name().is_none() {
         options = options.application_name("backstop");
@@ -25,7 +30,7 @@ pub async fn open(url: &str) -> Result<PgPool, Error> {
     let database = options.get_database().unwrap_or(options.get_username());
     let server = format!("PostgreSQL at {}:{}, database {database}", options.get_host(), options.get_port());
     PgPoolOptions::new()
-        .max_connections(10)
+        .max_connections(connections)
         .acquire_timeout(Duration::from_secs(10))
         .connect_with(options)
         .await

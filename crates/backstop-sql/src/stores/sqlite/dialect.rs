@@ -82,6 +82,10 @@ impl Dialect for SqliteDialect {
         &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
     }
 
+    fn plain_inserts(&self) -> &'static str {
+        include_str!("plain_inserts.sql")
+    }
+
     fn migration_begin(&self) -> &'static str {
         "BEGIN IMMEDIATE"
     }

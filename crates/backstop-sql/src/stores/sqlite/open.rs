@@ -8,6 +8,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 
 use crate::Error;
 
+/// SQLite has one writer; more connections only let more readers in.
+const CONNECTIONS: u32 = 4;
+
 /// Opens a database file, and creates it if there is none.
 ///
 /// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that
@@ -22,25 +25,30 @@ use crate::Error;
 /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
 /// ```
 pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
-    connect(SqliteConnectOptions::new().filename(&path).create_if_missing(true)).await
+    connect(SqliteConnectOptions::new().filename(&path).create_if_missing(true), CONNECTIONS).await
 }
 
 /// Opens the file that a URL names.
 pub(crate) async fn open_url(url: &str) -> Result<SqlitePool, Error> {
+    open_sized(url, CONNECTIONS).await
+}
+
+/// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most so many connections.
+pub async fn open_sized(url: &str, connections: u32) -> Result<SqlitePool, Error> {
     let options: SqliteConnectOptions = url.parse().map_err(Error::Url)?;
     // As with a path, unless the URL says what it wants.
     let options = if url.contains("mode=") { options } else { options.create_if_missing(true) };
-    connect(options).await
+    connect(options, connections).await
 }
 
-async fn connect(options: SqliteConnectOptions) -> Result<SqlitePool, Error> {
+async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<SqlitePool, Error> {
     let path = options.get_filename().to_owned();
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(Duration::from_secs(5));
     SqlitePoolOptions::new()
-        .max_connections(4)
+        .max_connections(connections)
         .connect_with(options)
         .await
         .map_err(|source| Error::Open { path, source })

@@ -1,0 +1,30 @@
+//! `backstop check`: everything that is wrong with a settings file, at once.
+
+use std::path::Path;
+
+use crate::commands::told;
+use crate::config;
+use crate::config::Settings;
+
+pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
+    let checked = config::load(file)?;
+    for warning in checked.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    let (settings, _) = checked.settings()?;
+    summarize(file, &settings);
+    Ok(())
+}
+
+fn summarize(file: &Path, settings: &Settings) {
+    println!("{} is fine", file.display());
+    for outbox in &settings.outbox {
+        println!("  outbox {}: {}", outbox.name, told(outbox));
+    }
+    let server = &settings.server;
+    match (server.enabled, server.tokens.len()) {
+        (false, _) => println!("  server: off"),
+        (true, 0) => println!("  server: http://{}", server.address),
+        (true, tokens) => println!("  server: http://{}, for the holders of {tokens} tokens", server.address),
+    }
+}

@@ -1,0 +1,63 @@
+//! The reference page of the settings file, rendered from the table of keys.
+
+use super::keys::{Absent, Holds, Key, ROOT};
+
+const HEAD: &str = "\
+# Settings of the daemon
+
+Every key of the file that `backstop serve --config backstop.yaml` reads. This page is printed by `backstop reference`
+from the table that `backstop check` checks against, and a test compares the two.
+
+- `outbox` is one outbox, or a list of them, each with a `name`.
+- **Times** are a whole number and a unit: `500ms`, `10s`, `5m`, `1h`, `7d`. Keys that end in `-ms` or `-seconds` also
+  take a number alone, in that unit.
+- **Secrets** are kept elsewhere: `env:NAME` takes an environment variable, `file:PATH` the content of a file, whose path
+  begins beside the settings file. Neither is ever printed.
+- **Environment variables** take the place of values: `BACKSTOP__` and the keys, two underscores between them and one for
+  a dash. `BACKSTOP__OUTBOX__CLAIM_LOCKING__ENABLED=true` is `outbox.claim-locking.enabled: true`. Where `outbox` is a
+  list, the name of one follows: `BACKSTOP__OUTBOX__ORDERS__MODE=ordered`. Lists are written with commas. What stands
+  in a list of groups, such as `handlers`, is set in the file only.
+- Anchors, aliases, merge keys and tags are refused, as is a file beyond 1 MiB, 20000 values or 16 levels.
+";
+
+/// The page.
+pub(crate) fn page() -> String {
+    let mut page = HEAD.to_owned();
+    section(&mut page, "", ROOT);
+    page
+}
+
+/// The tables of a group and of the groups in it.
+fn section(page: &mut String, path: &str, keys: &[Key]) {
+    let rows: String = keys.iter().filter_map(row).collect();
+    if !rows.is_empty() {
+        page.push_str("\n| key | value | default | meaning |\n|---|---|---|---|\n");
+        page.push_str(&rows);
+    }
+    for key in keys {
+        let (below, of) = match key.holds {
+            Holds::One(..) | Holds::Many(..) => continue,
+            Holds::Group(below) | Holds::Choice(below) | Holds::GroupOrGroups(below) => (below, ""),
+            Holds::Groups(below) => (below, "[]"),
+        };
+        let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
+        let level = if path.contains('.') { "###" } else { "##" };
+        let path = format!("{path}{of}");
+        *page += &["\n", level, " `", &path, "`\n\n", key.meaning, "\n"].concat();
+        section(page, &path, below);
+    }
+}
+
+fn row(key: &Key) -> Option<String> {
+    let (kind, absent, list) = match key.holds {
+        Holds::One(kind, absent) => (kind, absent, ""),
+        Holds::Many(kind, absent) => (kind, absent, ", or a list"),
+        _ => return None,
+    };
+    let default = match absent {
+        Absent::Required(_) => "required".to_owned(),
+        Absent::Is(default) => format!("`{default}`"),
+        Absent::Unset(words) => words.to_owned(),
+    };
+    Some(format!("| `{}` | {}{list} | {default} | {} |\n", key.name, kind.word(), key.meaning))
+}

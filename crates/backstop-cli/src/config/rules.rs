@@ -1,0 +1,181 @@
+//! What must hold between settings, beyond what each says for itself.
+
+use std::collections::BTreeMap;
+
+use backstop_sql::store::DatabaseKind;
+
+use super::fault::Findings;
+use super::settings::{Handler, Mode, Outbox, Server, Settings};
+use super::walk::Places;
+use crate::handlers;
+
+/// Checks everything. What a faulty value would lead to is not said again.
+pub(crate) fn check(settings: &Settings, places: &Places, findings: &mut Findings) {
+    let mut rules = Rules { places, findings };
+    if settings.outbox.is_empty() && !rules.places.has("outbox") {
+        rules.fault("outbox", "is required: there is nothing to run; `backstop init` writes an example");
+    }
+    for outbox in &settings.outbox {
+        rules.outbox(outbox);
+    }
+    rules.apart(&settings.outbox);
+    rules.server(&settings.server);
+}
+
+struct Rules<'a> {
+    places: &'a Places,
+    findings: &'a mut Findings,
+}
+
+impl Rules<'_> {
+    fn fault(&mut self, path: &str, what: impl Into<String>) {
+        if !self.findings.is_faulty(path) {
+            let place = self.places.of(path);
+            self.findings.fault(place, path, what);
+        }
+    }
+
+    fn warn(&mut self, path: &str, what: impl Into<String>) {
+        let place = self.places.of(path);
+        self.findings.warn(place, path, what);
+    }
+
+    fn outbox(&mut self, outbox: &Outbox) {
+        let Outbox { path, mode, claim_locking, retry, database, .. } = outbox;
+        if *mode == Mode::MultiNode && !claim_locking.enabled {
+            let what =
+                "multi-node requires claim-locking.enabled: true, so that two nodes do not take the same row";
+            self.fault(&format!("{path}.claim-locking.enabled"), what);
+        }
+        if claim_locking.owner_id.as_ref().is_some_and(|owner| owner.chars().count() > 128) {
+            self.fault(&format!("{path}.claim-locking.owner-id"), "must be at most 128 characters long");
+        }
+        if retry.max_delay < retry.base_delay {
+            self.fault(&format!("{path}.retry.max-delay-ms"), "must not be shorter than base-delay-ms");
+        }
+        let kind = DatabaseKind::of(database.url.reveal()).ok();
+        if database.behind_pooler && kind.is_some_and(|kind| kind != DatabaseKind::Postgres) {
+            self.fault(&format!("{path}.database.behind-pooler"), "is for PostgreSQL only");
+        }
+        if *mode != Mode::WriterOnly && outbox.handlers.is_empty() {
+            let what = "is required: without handlers every event would be dead at once; for change-data capture use \
+                        mode: writer-only";
+            self.fault(&format!("{path}.handlers"), what);
+        }
+        self.without_effect(outbox);
+        self.handlers(outbox);
+    }
+
+    /// Settings that mean nothing in the mode, or while their group is switched off.
+    fn without_effect(&mut self, Outbox { path, mode, purge, claim_locking, .. }: &Outbox) {
+        let idle: &[&str] = match mode {
+            Mode::MultiNode => &["database.guard"],
+            Mode::SingleNode => &["claim-locking"],
+            Mode::Ordered => &[
+                "claim-locking",
+                "retry",
+                "dispatcher.worker-count",
+                "dispatcher.max-attempts",
+                "dispatcher.hot-queue-capacity",
+                "dispatcher.cold-queue-capacity",
+            ],
+            Mode::WriterOnly => {
+                &["claim-locking", "retry", "dispatcher", "poller", "handlers", "database.guard"]
+            }
+        };
+        for key in idle {
+            let path = format!("{path}.{key}");
+            if self.places.has(&path) {
+                self.warn(&path, format!("has no effect in mode {mode}"));
+            }
+        }
+        for (group, enabled) in [("purge", purge.enabled), ("claim-locking", claim_locking.enabled)] {
+            let path = format!("{path}.{group}");
+            let told = idle.contains(&group) || (group == "claim-locking" && *mode == Mode::MultiNode);
+            if self.places.has(&path) && !enabled && !told && !self.places.has(&format!("{path}.enabled")) {
+                self.warn(&path, "has no effect without enabled: true");
+            }
+        }
+    }
+
+    fn handlers(&mut self, outbox: &Outbox) {
+        let mut pairs = BTreeMap::new();
+        for handler in &outbox.handlers {
+            self.handler(handler);
+            for event_type in handler.event_type.iter().filter(|name| !name.is_empty()) {
+                let pair = (handler.aggregate_type.as_deref(), event_type);
+                if let Some(before) = pairs.insert(pair, &handler.path) {
+                    let path = format!("{}.event-type", handler.path);
+                    self.fault(&path, format!("`{event_type}` has a handler already: {before}"));
+                }
+            }
+        }
+    }
+
+    fn handler(&mut self, handler: &Handler) {
+        match handlers::Target::of(handler).as_slice() {
+            [target] => {
+                if let Err(why) = target.check() {
+                    self.fault(&format!("{}.{}", handler.path, target.word()), why);
+                }
+            }
+            [] => self.fault(&handler.path, "says nowhere to go; add one of log, http, kafka"),
+            several => {
+                let words: Vec<_> = several.iter().map(handlers::Target::word).collect();
+                self.fault(&handler.path, format!("must have one of {}, not several", words.join(", ")));
+            }
+        }
+    }
+
+    /// Outboxes of one file share a process: names, tables and metrics must be apart.
+    fn apart(&mut self, outboxes: &[Outbox]) {
+        let (mut names, mut tables, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for (index, outbox) in outboxes.iter().enumerate() {
+            let Outbox { path, name, database, metrics, .. } = outbox;
+            if outboxes.len() > 1 && !self.places.has(&format!("{path}.name")) {
+                self.fault(&format!("{path}.name"), "is required where there are several");
+            } else if let Some(before) = names.insert(name, index) {
+                // Both have the same path, so the fault stands at the second.
+                let what = format!("the name `{name}` is taken by outbox number {}", before + 1);
+                self.fault(&format!("{path}.name"), what);
+            }
+            let url = database.url.reveal();
+            let known = !url.is_empty() && !database.table.is_empty();
+            if let (true, Some(before)) = (known, tables.insert((url, &database.table), name)) {
+                self.fault(
+                    &format!("{path}.database.table"),
+                    format!("outbox `{before}` has this table already"),
+                );
+            }
+            let prefix = metrics.name_prefix.as_deref();
+            if let (Some(prefix), Some(before)) =
+                (prefix, prefix.and_then(|prefix| prefixes.insert(prefix, name)))
+            {
+                let what = format!("`{prefix}` is taken by outbox `{before}`; their numbers would be mixed");
+                self.fault(&format!("{path}.metrics.name-prefix"), what);
+            }
+        }
+    }
+
+    fn server(&mut self, server: &Server) {
+        let Server { address, tokens, .. } = server;
+        if server.enabled && !address.ip().is_loopback() && tokens.is_empty() {
+            let what = format!(
+                "{address} can be reached from other machines, which needs server.tokens; `backstop token` makes one, \
+                 or use 127.0.0.1"
+            );
+            self.fault("server.address", what);
+        }
+        for host in server.hosts.iter().filter(|host| host.contains([':', '/', ' ', '@'])) {
+            let what = format!("`{host}` must be a name alone, without scheme, port or path");
+            self.fault("server.hosts", what);
+        }
+        let mut names = BTreeMap::new();
+        for token in tokens.iter().filter(|token| !token.name.is_empty()) {
+            if let Some(before) = names.insert(&token.name, &token.path) {
+                let what = format!("the name `{}` is taken by {before}", token.name);
+                self.fault(&format!("{}.name", token.path), what);
+            }
+        }
+    }
+}

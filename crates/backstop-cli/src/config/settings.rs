@@ -1,0 +1,238 @@
+//! The settings as types, deserialised from values that the walk has checked.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+/// Everything that the file says, with all defaults.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Settings {
+    pub(crate) outbox: Vec<Outbox>,
+    pub(crate) server: Server,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Server {
+    pub(crate) enabled: bool,
+    pub(crate) address: SocketAddr,
+    pub(crate) hosts: Vec<String>,
+    pub(crate) tokens: Vec<Token>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Token {
+    pub(crate) path: String,
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) sha256: String,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Role {
+    Viewer,
+    Operator,
+    Admin,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Outbox {
+    /// Where it stands in the settings, for messages.
+    pub(crate) path: String,
+    pub(crate) name: String,
+    pub(crate) mode: Mode,
+    pub(crate) database: Database,
+    pub(crate) dispatcher: Dispatcher,
+    pub(crate) retry: Retry,
+    pub(crate) poller: Poller,
+    pub(crate) claim_locking: ClaimLocking,
+    pub(crate) purge: Purge,
+    pub(crate) metrics: Metrics,
+    pub(crate) handlers: Vec<Handler>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Mode {
+    SingleNode,
+    MultiNode,
+    Ordered,
+    WriterOnly,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SingleNode => "single-node",
+            Self::MultiNode => "multi-node",
+            Self::Ordered => "ordered",
+            Self::WriterOnly => "writer-only",
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key of the file")]
+pub(crate) struct Database {
+    pub(crate) url: Secret,
+    pub(crate) table: String,
+    pub(crate) pool_size: u32,
+    pub(crate) migrate: bool,
+    pub(crate) wake_ups: bool,
+    pub(crate) behind_pooler: bool,
+    pub(crate) guard: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Dispatcher {
+    pub(crate) worker_count: usize,
+    pub(crate) hot_queue_capacity: usize,
+    pub(crate) cold_queue_capacity: usize,
+    pub(crate) max_attempts: u32,
+    #[serde(rename = "drain-timeout-ms", deserialize_with = "millis")]
+    pub(crate) drain_timeout: Duration,
+    pub(crate) done: Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Done {
+    Keep,
+    Delete,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Retry {
+    #[serde(rename = "base-delay-ms", deserialize_with = "millis")]
+    pub(crate) base_delay: Duration,
+    #[serde(rename = "max-delay-ms", deserialize_with = "millis")]
+    pub(crate) max_delay: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Poller {
+    #[serde(rename = "interval-ms", deserialize_with = "millis")]
+    pub(crate) interval: Duration,
+    pub(crate) batch_size: u32,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) skip_recent: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct ClaimLocking {
+    pub(crate) enabled: bool,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) lock_timeout: Duration,
+    pub(crate) owner_id: Option<String>,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) hot_grace: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Purge {
+    pub(crate) enabled: bool,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) retention: Duration,
+    pub(crate) batch_size: u32,
+    #[serde(rename = "interval-seconds", deserialize_with = "millis")]
+    pub(crate) interval: Duration,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Metrics {
+    pub(crate) enabled: bool,
+    pub(crate) name_prefix: Option<String>,
+}
+
+/// Which events go where.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Handler {
+    pub(crate) path: String,
+    pub(crate) aggregate_type: Option<String>,
+    pub(crate) event_type: Vec<String>,
+    pub(crate) log: Option<Log>,
+    pub(crate) http: Option<Http>,
+    pub(crate) kafka: Option<Kafka>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Log {
+    pub(crate) level: Level,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(dead_code, reason = "checked in every file; this build has no such handlers yet")]
+pub(crate) struct Http {
+    pub(crate) url: String,
+    pub(crate) format: Format,
+    pub(crate) secrets: Vec<Secret>,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) timeout: Duration,
+    pub(crate) allowed_networks: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Format {
+    Structured,
+    Binary,
+    Batched,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[expect(dead_code, reason = "checked in every file; this build has no such handlers yet")]
+pub(crate) struct Kafka {
+    pub(crate) bootstrap_servers: Vec<String>,
+    pub(crate) topic: String,
+    pub(crate) client_id: String,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) timeout: Duration,
+}
+
+/// A text that no message and no `Debug` shows.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    /// The text, for whoever needs it to connect.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    u64::deserialize(deserializer).map(Duration::from_millis)
+}

@@ -1,0 +1,302 @@
+//! Settings as a whole: what a text becomes, and everything that is said of a wrong one.
+
+use std::time::Duration;
+
+use super::settings::{Done, Level, Mode, Outbox, Settings};
+use super::*;
+
+/// The least that runs.
+const LEAST: &str = "\
+outbox:
+  database: {url: 'sqlite:a.db'}
+  handlers: [{event-type: Tick, log: }]
+";
+
+fn checked(text: &str, variables: &[(&str, &str)]) -> Checked {
+    check("f.yaml", text, &Surroundings::of(variables, ""))
+}
+
+fn settings(text: &str) -> Settings {
+    let (settings, _) = checked(text, &[]).settings().unwrap();
+    settings
+}
+
+fn outbox(text: &str) -> Outbox {
+    settings(text).outbox.remove(0)
+}
+
+fn faults(text: &str) -> Vec<String> {
+    checked(text, &[]).faults()
+}
+
+/// The least with more lines under `outbox`.
+fn with(lines: &str) -> String {
+    LEAST.to_owned() + lines
+}
+
+/// Rules: O-064, O-080.
+#[test]
+fn what_is_not_given_has_its_default() {
+    let Outbox { name, mode, database, dispatcher, retry, poller, claim_locking, purge, metrics, .. } =
+        outbox(LEAST);
+    assert_eq!((name.as_str(), mode), ("outbox", Mode::SingleNode));
+    assert_eq!((database.table.as_str(), database.pool_size, database.migrate), ("outbox_event", 10, true));
+    assert_eq!((dispatcher.worker_count, dispatcher.max_attempts), (4, 10));
+    assert_eq!((dispatcher.hot_queue_capacity, dispatcher.cold_queue_capacity), (1_000, 1_000));
+    assert_eq!((dispatcher.drain_timeout, dispatcher.done), (Duration::from_secs(5), Done::Keep));
+    assert_eq!((retry.base_delay, retry.max_delay), (Duration::from_millis(200), Duration::from_secs(60)));
+    assert_eq!((poller.interval, poller.batch_size), (Duration::from_secs(5), 50));
+    assert_eq!(poller.skip_recent, Duration::ZERO);
+    assert_eq!((claim_locking.enabled, claim_locking.lock_timeout), (false, Duration::from_secs(300)));
+    assert_eq!((purge.enabled, purge.retention), (false, Duration::from_secs(7 * 24 * 3_600)));
+    assert_eq!((purge.batch_size, purge.interval), (500, Duration::from_secs(3_600)));
+    assert_eq!((metrics.enabled, metrics.name_prefix), (true, None));
+    let server = settings(LEAST).server;
+    assert_eq!((server.enabled, server.address.to_string().as_str()), (true, "127.0.0.1:7878"));
+}
+
+/// Rules: O-064, O-065, O-066, O-067, O-068, O-069, O-070, O-071, O-079.
+#[test]
+fn every_group_is_read_under_the_names_of_the_builders() {
+    let given = outbox(
+        "\
+outbox:
+  mode: multi-node
+  database: {url: 'postgres://u@h/d', table: t, pool-size: 3, migrate: false, wake-ups: false, behind-pooler: true}
+  dispatcher:
+    worker-count: 8
+    hot-queue-capacity: 9
+    cold-queue-capacity: 11
+    max-attempts: 3
+    drain-timeout-ms: 2500
+    done: delete
+  retry: {base-delay-ms: 100, max-delay-ms: 30s}
+  poller: {interval-ms: 250, batch-size: 7, skip-recent: 1s}
+  claim-locking: {enabled: true, lock-timeout: 2m, owner-id: node-1, hot-grace: 10s}
+  purge: {enabled: true, retention: 1d, batch-size: 9, interval-seconds: 60}
+  metrics: {enabled: false, name-prefix: orders.outbox}
+  handlers: [{aggregate-type: Order, event-type: [Placed, Paid], log: {level: debug}}]
+",
+    );
+    assert_eq!(given.mode, Mode::MultiNode);
+    assert_eq!((given.database.table.as_str(), given.database.pool_size), ("t", 3));
+    assert!(!given.database.migrate && !given.database.wake_ups && given.database.behind_pooler);
+    let dispatcher = given.dispatcher;
+    assert_eq!((dispatcher.worker_count, dispatcher.max_attempts, dispatcher.done), (8, 3, Done::Delete));
+    assert_eq!((dispatcher.hot_queue_capacity, dispatcher.cold_queue_capacity), (9, 11));
+    assert_eq!(dispatcher.drain_timeout, Duration::from_millis(2_500));
+    assert_eq!(given.retry.base_delay, Duration::from_millis(100));
+    assert_eq!(given.retry.max_delay, Duration::from_secs(30));
+    assert_eq!((given.poller.interval, given.poller.batch_size), (Duration::from_millis(250), 7));
+    assert_eq!(given.poller.skip_recent, Duration::from_secs(1));
+    let claims = given.claim_locking;
+    assert!(claims.enabled && claims.owner_id.as_deref() == Some("node-1"));
+    assert_eq!((claims.lock_timeout, claims.hot_grace), (Duration::from_secs(120), Duration::from_secs(10)));
+    assert_eq!((given.purge.enabled, given.purge.retention), (true, Duration::from_secs(24 * 3_600)));
+    assert_eq!((given.purge.batch_size, given.purge.interval), (9, Duration::from_secs(60)));
+    assert_eq!((given.metrics.enabled, given.metrics.name_prefix.as_deref()), (false, Some("orders.outbox")));
+    let handler = &given.handlers[0];
+    assert_eq!((handler.aggregate_type.as_deref(), handler.event_type.len()), (Some("Order"), 2));
+    assert_eq!(handler.log.as_ref().map(|log| log.level), Some(Level::Debug));
+}
+
+/// Rules: O-079.
+#[test]
+fn each_mode_has_its_word() {
+    for (word, mode) in
+        [("single-node", Mode::SingleNode), ("ordered", Mode::Ordered), ("writer-only", Mode::WriterOnly)]
+    {
+        assert_eq!(outbox(&with(&format!("  mode: {word}\n"))).mode, mode);
+        assert_eq!(mode.to_string(), word);
+    }
+}
+
+/// Rules: O-069, O-083.
+#[test]
+fn several_nodes_need_claim_locking_and_it_is_off_unless_switched_on() {
+    let refusal =
+        "multi-node requires claim-locking.enabled: true, so that two nodes do not take the same row";
+    let told = faults(&with("  mode: multi-node\n"));
+    assert_eq!(told, [format!("f.yaml:1:1: outbox.claim-locking.enabled: {refusal}")]);
+    let told = faults(&with("  mode: multi-node\n  claim-locking: {enabled: false}\n"));
+    assert_eq!(told, [format!("f.yaml:5:19: outbox.claim-locking.enabled: {refusal}")]);
+    assert!(faults(&with("  mode: multi-node\n  claim-locking: {enabled: true}\n")).is_empty());
+}
+
+/// Rules: O-077.
+#[test]
+fn without_a_database_there_is_no_outbox() {
+    let told = faults("outbox:\n  handlers: [{event-type: Tick, log: }]\n");
+    assert_eq!(told, ["f.yaml:1:1: outbox.database.url: is required: without a database there is no outbox"]);
+    let told = faults("server: {enabled: false}\n");
+    assert_eq!(
+        told,
+        ["f.yaml:1:1: outbox: is required: there is nothing to run; `backstop init` writes an example"]
+    );
+    assert_eq!(faults(""), told);
+}
+
+#[test]
+fn the_starter_file_has_no_fault_and_no_warning() {
+    let starter = checked(STARTER, &[]);
+    assert!(starter.faults().is_empty() && starter.warnings().is_empty(), "{:?}", starter.faults());
+}
+
+#[test]
+fn several_outboxes_are_kept_apart() {
+    let two = |first: &str, second: &str| {
+        let handlers = "handlers: [{event-type: Tick, log: }]";
+        format!("outbox:\n  - {{{first}, {handlers}}}\n  - {{{second}, {handlers}}}\n")
+    };
+    let fine = two("name: a, database: {url: 'sqlite:a.db'}", "name: b, database: {url: 'sqlite:b.db'}");
+    assert_eq!(settings(&fine).outbox.len(), 2);
+    let same = two("name: a, database: {url: 'sqlite:a.db'}", "name: a, database: {url: 'sqlite:a.db'}");
+    assert_eq!(
+        faults(&same),
+        [
+            "f.yaml:3:6: outbox.a.name: the name `a` is taken by outbox number 1",
+            "f.yaml:3:15: outbox.a.database.table: outbox `a` has this table already",
+        ]
+    );
+    let metrics = "metrics: {name-prefix: m}";
+    let mixed = two(
+        &format!("name: a, database: {{url: 'sqlite:a.db'}}, {metrics}"),
+        &format!("name: b, database: {{url: 'sqlite:b.db'}}, {metrics}"),
+    );
+    let told = faults(&mixed);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].ends_with(
+            "outbox.b.metrics.name-prefix: `m` is taken by outbox `a`; their numbers would be mixed"
+        )
+    );
+}
+
+#[test]
+fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
+    let told = faults(
+        "outbox:
+  database: {url: 'sqlite:a.db'}
+  handlers:
+    - {event-type: A}
+    - {event-type: B, log: , kafka: {bootstrap-servers: 'h:1', topic: t}}
+    - {event-type: [C, D], log: }
+    - {event-type: D, log: }
+    - {aggregate-type: Order, event-type: D, log: }
+    - {event-type: E, http: {url: 'https://h/'}}
+",
+    );
+    assert_eq!(
+        told,
+        [
+            "f.yaml:4:7: outbox.handlers[0]: says nowhere to go; add one of log, http, kafka",
+            "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
+            "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
+            "f.yaml:9:23: outbox.handlers[5].http: this build has no http handlers",
+        ]
+    );
+}
+
+#[test]
+fn settings_that_mean_nothing_in_the_mode_are_warned_of() {
+    let text = with("  mode: writer-only\n  retry: {base-delay-ms: 1}\n  purge: {retention: 1d}\n");
+    assert!(faults(&text).is_empty());
+    assert_eq!(
+        checked(&text, &[]).warnings(),
+        [
+            "f.yaml:3:3: outbox.handlers: has no effect in mode writer-only",
+            "f.yaml:5:3: outbox.retry: has no effect in mode writer-only",
+            "f.yaml:6:3: outbox.purge: has no effect without enabled: true",
+        ]
+    );
+    let ordered = checked(&with("  mode: ordered\n  dispatcher: {worker-count: 3}\n"), &[]).warnings();
+    assert_eq!(ordered, ["f.yaml:5:16: outbox.dispatcher.worker-count: has no effect in mode ordered"]);
+}
+
+#[test]
+fn an_open_address_needs_tokens() {
+    let token = "tokens: [{name: ops, role: admin, sha256: ";
+    let open = |tokens: &str| LEAST.to_owned() + &format!("server: {{address: '0.0.0.0:80'{tokens}}}\n");
+    let told = faults(&open(""));
+    assert!(
+        told[0].starts_with("f.yaml:4:10: server.address: 0.0.0.0:80 can be reached from other machines"),
+        "{told:?}"
+    );
+    assert!(faults(&open(&format!(", {token}{}}}]", "0f".repeat(32)))).is_empty());
+    let told = faults(&open(&format!(", {token}abc}}]")));
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("server.tokens[0].sha256: must be the 64 hexadecimal digits"), "{told:?}");
+    let told = faults(&(LEAST.to_owned() + "server: {hosts: [desk.example, 'https://desk.example']}\n"));
+    let what = "`https://desk.example` must be a name alone, without scheme, port or path";
+    assert_eq!(told, [format!("f.yaml:4:10: server.hosts: {what}")]);
+    let off = LEAST.to_owned() + "server: {enabled: false, address: '0.0.0.0:80'}\n";
+    assert!(faults(&off).is_empty(), "what is off is reached by nobody");
+}
+
+#[test]
+fn variables_take_the_place_of_values_and_are_named_when_they_are_wrong() {
+    let (given, _) = checked(
+        LEAST,
+        &[
+            ("BACKSTOP__OUTBOX__DISPATCHER__WORKER_COUNT", "16"),
+            ("BACKSTOP__OUTBOX__CLAIM_LOCKING__LOCK_TIMEOUT", "1m"),
+            ("BACKSTOP__OUTBOX__DATABASE__URL", "env:URL"),
+            ("BACKSTOP__SERVER__HOSTS", "a.example, b.example"),
+            ("BACKSTOP__OUTBOX__MODE", ""),
+            ("BACKSTOP_LOG", "not ours"),
+            ("URL", "postgres://u:tiger@h/d"),
+        ],
+    )
+    .settings()
+    .unwrap();
+    assert_eq!(given.outbox[0].dispatcher.worker_count, 16);
+    assert_eq!(given.outbox[0].claim_locking.lock_timeout, Duration::from_secs(60));
+    assert_eq!(given.outbox[0].database.url.reveal(), "postgres://u:tiger@h/d");
+    assert_eq!(given.server.hosts, ["a.example", "b.example"]);
+    assert!(!format!("{given:?}").contains("tiger"), "secrets stay out of Debug");
+
+    let wrong = [
+        ("BACKSTOP__OUTBOX__MODE", "twin"),
+        ("BACKSTOP__OUTBOX__POLER__INTERVAL_MS", "5"),
+        ("BACKSTOP__OUTBOX__DATABASE__URL", "oracle:tiger"),
+        ("BACKSTOP____MODE", "x"),
+        ("BACKSTOP__OUTBOX__HANDLERS__X", "y"),
+        ("BACKSTOP__OUTBOX__DATABASE__TABLE__NAME", "y"),
+    ];
+    assert_eq!(
+        checked(&with("  name: a\n"), &wrong).faults(),
+        [
+            "BACKSTOP__OUTBOX__DATABASE__TABLE__NAME: outbox.database.table: must be a letter or underscore followed by \
+             letters, digits or underscores, at most 63 in all, not more keys",
+            "BACKSTOP__OUTBOX__DATABASE__URL: outbox.database.url: must be a URL that begins with postgres:, mysql:, \
+             mariadb: or sqlite:",
+            "BACKSTOP__OUTBOX__HANDLERS__X: outbox.handlers.x: what stands in this list is set in the file only",
+            "BACKSTOP__OUTBOX__MODE: outbox.mode: must be one of single-node, multi-node, ordered, writer-only, not `twin`",
+            "BACKSTOP__OUTBOX__POLER__INTERVAL_MS: outbox.poler: there is no such key; did you mean `poller`?",
+            "BACKSTOP____MODE: names no key; write two underscores between keys, as in BACKSTOP__SERVER__ADDRESS",
+        ]
+    );
+}
+
+#[test]
+fn variables_find_an_outbox_in_a_list_by_its_name() {
+    let list =
+        "outbox: [{name: new-orders, database: {url: 'sqlite:a.db'}, handlers: [{event-type: T, log: }]}]\n";
+    let (given, _) = checked(list, &[("BACKSTOP__OUTBOX__NEW_ORDERS__MODE", "ordered")]).settings().unwrap();
+    assert_eq!(given.outbox[0].mode, Mode::Ordered);
+    let told = checked(list, &[("BACKSTOP__OUTBOX__NEW_ODERS__MODE", "ordered")]).faults();
+    let what = "nothing in the list has the name `new-oders`; did you mean `new-orders`?";
+    assert_eq!(told, [format!("BACKSTOP__OUTBOX__NEW_ODERS__MODE: outbox.new-oders.mode: {what}")]);
+}
+
+#[test]
+fn a_password_in_the_file_is_warned_of_and_not_shown() {
+    let text = LEAST.replace("sqlite:a.db", "postgres://u:tiger@h/d");
+    let warned = checked(&text, &[]).warnings();
+    assert_eq!(warned.len(), 1);
+    assert!(
+        warned[0].starts_with("f.yaml:2:19: outbox.database.url: the password stands in the file"),
+        "{warned:?}"
+    );
+    assert!(!warned[0].contains("tiger"));
+}

@@ -1,0 +1,266 @@
+//! The walk: the tree against the table of keys. It gathers every fault, and gives the values with all defaults.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::fault::{Findings, Place};
+use super::keys::{Absent, Holds, Key};
+use super::kind::Kind;
+use super::meant::suggestion;
+use super::surroundings::Surroundings;
+use super::yaml::{Content, Entry, Node};
+
+/// Where each key that was given stands, by its path.
+#[derive(Debug, Default)]
+pub(crate) struct Places(BTreeMap<String, Place>);
+
+impl Places {
+    /// Where a key stands, or what it would stand under.
+    pub(crate) fn of(&self, path: &str) -> Place {
+        let mut path = path;
+        loop {
+            if let Some(place) = self.0.get(path) {
+                return place.clone();
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => return Place::START,
+            }
+        }
+    }
+
+    /// Whether something was given at a path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.0.contains_key(path)
+    }
+}
+
+/// Walks the whole tree.
+pub(crate) fn walk(
+    root: &Node,
+    keys: &'static [Key],
+    surroundings: &Surroundings,
+    findings: &mut Findings,
+) -> (Value, Places) {
+    let mut walk = Walk { surroundings, findings, places: Places::default() };
+    let value = walk.group("", keys, Some(root));
+    (value, walk.places)
+}
+
+struct Walk<'a> {
+    surroundings: &'a Surroundings,
+    findings: &'a mut Findings,
+    places: Places,
+}
+
+impl Walk<'_> {
+    /// The values of a group's keys. Without a node, each has its default.
+    fn group(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>) -> Value {
+        let node = node.filter(|node| node.content != Content::Nothing);
+        let entries = match node.map(|node| (&node.content, &node.place)) {
+            Some((Content::Map(entries), _)) => entries.as_slice(),
+            Some((Content::Refused, _)) | None => &[],
+            Some((_, place)) => {
+                let known = names(keys).collect::<Vec<_>>().join(", ");
+                self.findings.fault(place.clone(), path, format!("must be keys with values: {known}"));
+                &[]
+            }
+        };
+        self.unknown(path, keys, entries);
+        let place = node.map_or(Place::START, |node| node.place.clone());
+        let mut values = Map::new();
+        for key in keys {
+            let path = join(path, key.name);
+            let entry = entries.iter().find(|entry| entry.key == key.name);
+            if let Some(Entry { place, .. }) = entry {
+                self.places.0.insert(path.clone(), place.clone());
+            }
+            let value = self.key(&path, key, entry.map(|entry| &entry.node), &place);
+            values.insert(key.name.to_owned(), value);
+        }
+        Value::Object(values)
+    }
+
+    fn unknown(&mut self, path: &str, keys: &'static [Key], entries: &[Entry]) {
+        for Entry { key, place, .. } in entries {
+            if names(keys).any(|name| name == key) || key.is_empty() {
+                continue;
+            }
+            let what = if key == "<<" {
+                "merge keys are not read; write the values out".to_owned()
+            } else {
+                format!("there is no such key{}", meant(key, keys))
+            };
+            self.findings.fault(place.clone(), &join(path, key), what);
+        }
+    }
+
+    fn key(&mut self, path: &str, key: &'static Key, node: Option<&Node>, parent: &Place) -> Value {
+        let given = node.filter(|node| node.content != Content::Nothing);
+        match key.holds {
+            Holds::One(kind, absent) => match given {
+                Some(node) => self.one(path, kind, node),
+                None => self.absent(path, kind, absent, parent).unwrap_or(Value::Null),
+            },
+            Holds::Many(kind, absent) => match given {
+                Some(node) => self.many(path, kind, node),
+                None => self.absent(path, kind, absent, parent).map_or(json!([]), |value| json!([value])),
+            },
+            Holds::Group(keys) => self.group(path, keys, given),
+            // `log:` alone is a choice too.
+            Holds::Choice(keys) => node.map_or(Value::Null, |node| self.group(path, keys, Some(node))),
+            Holds::Groups(keys) => self.groups(path, keys, given),
+            Holds::GroupOrGroups(keys) => match given {
+                Some(Node { content: Content::Map(_), .. }) => {
+                    let one = self.group(path, keys, given);
+                    Value::Array(vec![with_path(one, path)])
+                }
+                _ => self.groups(path, keys, given),
+            },
+        }
+    }
+
+    fn groups(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>) -> Value {
+        let items = match node.map(|node| (&node.content, &node.place)) {
+            Some((Content::List(items), _)) => items.as_slice(),
+            Some((Content::Refused, _)) | None => &[],
+            Some((_, place)) => {
+                self.findings.fault(place.clone(), path, "must be a list; begin each item with a dash");
+                &[]
+            }
+        };
+        let mut groups = Vec::new();
+        for (index, item) in items.iter().enumerate() {
+            let path = match name_of(item) {
+                Some(name) if path == "outbox" => join(path, name),
+                _ => format!("{path}[{index}]"),
+            };
+            self.places.0.insert(path.clone(), item.place.clone());
+            let group = self.group(&path, keys, Some(item));
+            groups.push(with_path(group, &path));
+        }
+        Value::Array(groups)
+    }
+
+    fn one(&mut self, path: &str, kind: Kind, node: &Node) -> Value {
+        let refusal = match &node.content {
+            Content::Scalar { text, .. } => match self.read(kind, text, &node.place, path) {
+                Ok(value) => return value,
+                Err(refusal) => refusal,
+            },
+            Content::Refused => {
+                self.findings.fault(node.place.clone(), path, format!("must be {}", kind.rule()));
+                return kind.placeholder();
+            }
+            Content::List(_) => format!("must be {}, not a list", kind.rule()),
+            Content::Map(_) | Content::Nothing => format!("must be {}, not more keys", kind.rule()),
+        };
+        self.findings.fault(node.place.clone(), path, refusal);
+        kind.placeholder()
+    }
+
+    fn many(&mut self, path: &str, kind: Kind, node: &Node) -> Value {
+        match &node.content {
+            Content::List(items) => {
+                let values = items.iter().enumerate();
+                values.map(|(index, item)| self.one(&format!("{path}[{index}]"), kind, item)).collect()
+            }
+            Content::Scalar { text, .. } if matches!(node.place, Place::Variable(_)) => {
+                let each = text.split(',').map(|text| Node {
+                    place: node.place.clone(),
+                    content: Content::Scalar { text: text.trim().to_owned(), quoted: false },
+                });
+                each.map(|item| self.one(path, kind, &item)).collect()
+            }
+            _ => Value::Array(vec![self.one(path, kind, node)]),
+        }
+    }
+
+    /// Reads a value. Secrets are fetched from where they are kept.
+    fn read(&mut self, kind: Kind, text: &str, place: &Place, path: &str) -> Result<Value, String> {
+        if !kind.is_secret() {
+            return kind.read(text);
+        }
+        match self.surroundings.secret(text) {
+            Some(secret) => kind.read(&secret?),
+            // Who sets a variable has kept the secret out of the file already.
+            None if matches!(kind, Kind::Secret) && matches!(place, Place::File { .. }) => {
+                Err("must be env:NAME or file:PATH; a secret does not belong into this file".to_owned())
+            }
+            None => {
+                let shown = matches!(place, Place::File { .. }) && has_password(text);
+                let value = kind.read(text)?;
+                if shown {
+                    let what = "the password stands in the file; better write env:NAME or file:PATH";
+                    self.findings.warn(place.clone(), path, what);
+                }
+                Ok(value)
+            }
+        }
+    }
+
+    fn absent(&mut self, path: &str, kind: Kind, absent: Absent, parent: &Place) -> Option<Value> {
+        match absent {
+            Absent::Is(default) => kind.read(default).ok(),
+            Absent::Unset(_) => None,
+            Absent::Required(why) => {
+                let place = self.place_of_absent(path, parent);
+                self.findings.fault(place, path, format!("is required: {why}"));
+                Some(kind.placeholder())
+            }
+        }
+    }
+
+    /// Where the group stands in which something is missing.
+    fn place_of_absent(&self, path: &str, parent: &Place) -> Place {
+        if *parent == Place::START { self.places.of(path) } else { parent.clone() }
+    }
+}
+
+/// What was meant by a key that is not known here: one of its neighbours, or one in a group beside it.
+fn meant(given: &str, keys: &'static [Key]) -> String {
+    let here = suggestion(given, names(keys));
+    if !here.is_empty() {
+        return here;
+    }
+    for key in keys {
+        if let Holds::Group(below) = key.holds
+            && below.iter().any(|below| below.name == given)
+        {
+            return format!("; `{given}` belongs under `{}`", key.name);
+        }
+    }
+    format!("; known are {}", names(keys).collect::<Vec<_>>().join(", "))
+}
+
+/// Whether a URL has a password in it.
+fn has_password(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
+fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> {
+    keys.iter().map(|key| key.name)
+}
+
+fn name_of(item: &Node) -> Option<&str> {
+    let Content::Map(entries) = &item.content else { return None };
+    match &entries.iter().find(|entry| entry.key == "name")?.node.content {
+        Content::Scalar { text, .. } if Kind::Name.read(text).is_ok() => Some(text),
+        _ => None,
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// A group with its own path, so that whoever uses it can say which one it was.
+fn with_path(mut group: Value, path: &str) -> Value {
+    if let Value::Object(values) = &mut group {
+        values.insert("path".to_owned(), json!(path));
+    }
+    group
+}

@@ -1,0 +1,46 @@
+//! A handler that writes a line for each event: to try a daemon out, and to see what would be sent.
+
+use backstop_core::{Event, Failure, Handler, Outcome};
+
+use crate::config::settings::{self, Level};
+
+/// Writes who an event is, and never what it says.
+#[derive(Debug)]
+pub(crate) struct Log {
+    outbox: String,
+    level: Level,
+}
+
+impl Log {
+    pub(crate) fn new(outbox: &str, settings: &settings::Log) -> Self {
+        Self { outbox: outbox.to_owned(), level: settings.level }
+    }
+}
+
+/// The level of a line must be known when the program is built.
+macro_rules! line {
+    ($level:ident, $outbox:expr, $event:expr) => {
+        tracing::$level!(
+            outbox = $outbox,
+            event_id = $event.id(),
+            event_type = $event.event_type(),
+            aggregate_type = $event.aggregate_type(),
+            aggregate_id = $event.aggregate_id(),
+            payload_bytes = $event.payload_json().len(),
+            "event"
+        )
+    };
+}
+
+impl Handler for Log {
+    async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+        let outbox = self.outbox.as_str();
+        match self.level {
+            Level::Error => line!(error, outbox, event),
+            Level::Warn => line!(warn, outbox, event),
+            Level::Info => line!(info, outbox, event),
+            Level::Debug => line!(debug, outbox, event),
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,115 @@
+//! `backstop serve`: the outboxes of a settings file and the operator's desk, until somebody ends it.
+
+mod outboxes;
+mod slot;
+
+use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use backstop_admin::{Admin, Listening, Role, Token, metrics};
+use backstop_core::Shutdown;
+
+use crate::commands::told;
+use crate::config::settings::{self, Server};
+use crate::config::{self, Sections, Settings};
+use crate::signals::asked_to_end;
+use outboxes::Running;
+use slot::Slot;
+
+pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
+    let checked = config::load(file)?;
+    for warning in checked.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let (settings, sections) = checked.settings()?;
+    let slots: Vec<_> = settings.outbox.iter().map(|outbox| Arc::new(Slot::new(&outbox.name))).collect();
+    // The port first: a busy one must be known before the first event is delivered.
+    let desk = open_desk(&settings.server, &slots).await?;
+    let url = desk.as_ref().map(Listening::url);
+    let shutdown = Shutdown::new();
+    let serving = desk.map(|desk| tokio::spawn(desk.serve(shutdown.clone())));
+
+    let mut running = Vec::new();
+    let mut asked = pin!(asked_to_end());
+    let ended = tokio::select! {
+        ended = &mut asked => ended,
+        started = start(&settings, &sections, &slots, &mut running) => match started {
+            Ok(()) => {
+                greet(file, &settings, url.as_deref());
+                asked.await
+            }
+            failed => failed,
+        },
+    };
+
+    // Also after a failed start: nothing is left half running.
+    let closed = close(running, &sections).await;
+    shutdown.begin();
+    if let Some(serving) = serving {
+        serving.await.context("the task of the operator's page failed")?;
+    }
+    ended.and(closed)
+}
+
+/// Takes the port of the desk, if it is wanted, and shows all outboxes as starting.
+async fn open_desk(server: &Server, slots: &[Arc<Slot>]) -> anyhow::Result<Option<Listening>> {
+    if !server.enabled {
+        return Ok(None);
+    }
+    let prometheus = metrics::install()?;
+    let admin = Admin::new().metrics(move || prometheus.render()).hosts(server.hosts.iter().cloned());
+    let admin = admin.tokens(server.tokens.iter().filter_map(token));
+    let admin = slots.iter().fold(admin, |admin, slot| admin.watch(slot.clone()));
+    admin.bind(server.address).await.map(Some).context("server cannot be started")
+}
+
+fn token(token: &settings::Token) -> Option<Token> {
+    let role = match token.role {
+        settings::Role::Viewer => Role::Viewer,
+        settings::Role::Operator => Role::Operator,
+        settings::Role::Admin => Role::Admin,
+    };
+    Token::from_hash(&token.name, role, &token.sha256)
+}
+
+/// Starts one outbox after the other; those that run when one fails are in `running`.
+async fn start(
+    settings: &Settings,
+    sections: &Sections,
+    slots: &[Arc<Slot>],
+    running: &mut Vec<Running>,
+) -> anyhow::Result<()> {
+    let several = settings.outbox.len() > 1;
+    for (outbox, slot) in settings.outbox.iter().zip(slots) {
+        let started = outboxes::start(outbox, several).await;
+        let started =
+            started.with_context(|| format!("{} cannot be started", sections.told(&outbox.path)))?;
+        slot.fill(started.inspect());
+        running.push(started);
+        tracing::info!(outbox = outbox.name, "started: {}", told(outbox));
+    }
+    Ok(())
+}
+
+fn greet(file: &Path, settings: &Settings, url: Option<&str>) {
+    println!("backstop serves {}", file.display());
+    for outbox in &settings.outbox {
+        println!("  outbox {}: {}", outbox.name, told(outbox));
+    }
+    println!("  page: {}", url.unwrap_or("off"));
+}
+
+/// Ends all outboxes at the same time, each within its drain time-out.
+async fn close(running: Vec<Running>, sections: &Sections) -> anyhow::Result<()> {
+    let closing: Vec<_> =
+        running.into_iter().map(|outbox| (outbox.path().to_owned(), tokio::spawn(outbox.close()))).collect();
+    let mut failed = Vec::new();
+    for (path, closing) in closing {
+        if let Err(error) = closing.await.context("its task failed").flatten() {
+            failed.push(format!("{} did not end well: {error:#}", sections.told(&path)));
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+}

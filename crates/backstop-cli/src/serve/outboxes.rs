@@ -1,0 +1,185 @@
+//! From the settings of an outbox to one that runs, on whichever database its URL names.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::Context;
+use backstop_core::event::GLOBAL;
+use backstop_core::inspect::Inspect;
+use backstop_core::retry::Exponential;
+use backstop_sql::outbox::{Builder, Delivering, Mode, Tunable, purge};
+use backstop_sql::store::{DatabaseKind, Done};
+use backstop_sql::{Outbox, Supported, mysql, postgres, sqlite};
+use sqlx::{MySql, Pool, Postgres, Sqlite};
+
+use crate::config::settings::{self, Outbox as Settings};
+use crate::handlers::{self, Target};
+
+/// An outbox that runs.
+pub(super) struct Running {
+    path: String,
+    inspect: Arc<dyn Inspect>,
+    close: Pin<Box<dyn Future<Output = Result<(), backstop_sql::Error>> + Send>>,
+}
+
+impl Running {
+    /// Where it stands in the settings.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn inspect(&self) -> Arc<dyn Inspect> {
+        self.inspect.clone()
+    }
+
+    /// Lets handlers finish, then lets go of the database.
+    pub(super) async fn close(self) -> anyhow::Result<()> {
+        Ok(self.close.await?)
+    }
+}
+
+/// Connects and starts. Where there are several, metrics carry the outbox's name.
+pub(super) async fn start(settings: &Settings, several: bool) -> anyhow::Result<Running> {
+    let (url, size) = (settings.database.url.reveal(), settings.database.pool_size);
+    match DatabaseKind::of(url)? {
+        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, several).await,
+        DatabaseKind::Postgres => start_on(postgres::open_sized(url, size).await?, settings, several).await,
+        DatabaseKind::Sqlite => start_on(sqlite::open_sized(url, size).await?, settings, several).await,
+    }
+}
+
+/// A database that the daemon knows how to reach.
+trait Reached: Supported {
+    /// Says whether a pooler is in between, where the database has such poolers.
+    fn through<M: Mode>(builder: Builder<Self, M>, _pooler: bool) -> Builder<Self, M>
+    where
+        Self: Sized,
+    {
+        builder
+    }
+}
+
+impl Reached for MySql {}
+impl Reached for Sqlite {}
+impl Reached for Postgres {
+    fn through<M: Mode>(builder: Builder<Self, M>, pooler: bool) -> Builder<Self, M> {
+        builder.behind_pooler(pooler)
+    }
+}
+
+async fn start_on<DB: Reached>(
+    pool: Pool<DB>,
+    settings: &Settings,
+    several: bool,
+) -> anyhow::Result<Running> {
+    let started = build_and_start(pool.clone(), settings, several).await;
+    let outbox = match started {
+        Ok(outbox) => outbox,
+        Err(error) => {
+            pool.close().await;
+            return Err(error);
+        }
+    };
+    let (path, inspect) = (settings.path.clone(), outbox.inspect());
+    let close = Box::pin(async move {
+        let drained = outbox.close().await;
+        pool.close().await;
+        drained
+    });
+    Ok(Running { path, inspect, close })
+}
+
+async fn build_and_start<DB: Reached>(
+    pool: Pool<DB>,
+    settings: &Settings,
+    several: bool,
+) -> anyhow::Result<Outbox<DB>> {
+    let guard = settings.database.guard;
+    let started = match settings.mode {
+        settings::Mode::SingleNode => {
+            let builder = common(Outbox::single_node(pool), settings, several);
+            tuned(delivering(builder, settings)?, settings).guard(guard).start().await
+        }
+        settings::Mode::MultiNode => {
+            let builder = common(Outbox::multi_node(pool), settings, several);
+            let builder = tuned(delivering(builder, settings)?, settings);
+            let claims = &settings.claim_locking;
+            let builder = match &claims.owner_id {
+                Some(owner) => builder.claim_locking_as(owner, claims.lock_timeout),
+                None => builder.claim_locking(claims.lock_timeout),
+            };
+            builder.hot_grace(claims.hot_grace).start().await
+        }
+        settings::Mode::Ordered => {
+            let builder = common(Outbox::ordered(pool), settings, several);
+            delivering(builder, settings)?.guard(guard).start().await
+        }
+        settings::Mode::WriterOnly => common(Outbox::writer_only(pool), settings, several).start().await,
+    };
+    Ok(started?)
+}
+
+/// What every mode has.
+fn common<DB: Reached, M: Mode>(
+    builder: Builder<DB, M>,
+    settings: &Settings,
+    several: bool,
+) -> Builder<DB, M> {
+    let Settings { name, database, metrics, purge, .. } = settings;
+    let prefix = match &metrics.name_prefix {
+        Some(prefix) => prefix.clone(),
+        None if several => format!("outbox.{name}"),
+        None => "outbox".to_owned(),
+    };
+    let mut builder = DB::through(builder, database.behind_pooler)
+        .name(name)
+        .table(&database.table)
+        .migrate(database.migrate)
+        .wake_ups(database.wake_ups)
+        .metrics_prefix(prefix);
+    if !metrics.enabled {
+        builder = builder.metrics_recorder(Arc::new(::metrics::NoopRecorder));
+    }
+    if purge.enabled {
+        let often = purge::Settings::default().interval(purge.interval);
+        builder = builder.purge(often.retention(purge.retention).batch_size(purge.batch_size));
+    }
+    builder
+}
+
+/// What every mode has that delivers.
+fn delivering<DB: Supported, M: Delivering>(
+    builder: Builder<DB, M>,
+    settings: &Settings,
+) -> anyhow::Result<Builder<DB, M>> {
+    let Settings { poller, dispatcher, .. } = settings;
+    let mut builder = builder
+        .interval(poller.interval)
+        .batch_size(poller.batch_size)
+        .skip_recent(poller.skip_recent)
+        .drain_timeout(dispatcher.drain_timeout)
+        .done(match dispatcher.done {
+            settings::Done::Keep => Done::Keep,
+            settings::Done::Delete => Done::Delete,
+        });
+    for handler in &settings.handlers {
+        let target = Target::of(handler).into_iter().next().context("a handler says nowhere to go")?;
+        let made = handlers::build(&settings.name, target).with_context(|| handler.path.clone())?;
+        let aggregate_type = handler.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned());
+        for event_type in &handler.event_type {
+            builder = builder.on(aggregate_type.clone(), event_type.clone(), made.clone());
+        }
+    }
+    Ok(builder)
+}
+
+/// What the modes have that can be tuned.
+fn tuned<DB: Supported, M: Tunable>(builder: Builder<DB, M>, settings: &Settings) -> Builder<DB, M> {
+    let Settings { dispatcher, retry, .. } = settings;
+    builder
+        .worker_count(dispatcher.worker_count)
+        .hot_queue_capacity(dispatcher.hot_queue_capacity)
+        .cold_queue_capacity(dispatcher.cold_queue_capacity)
+        .max_attempts(dispatcher.max_attempts)
+        .retry_policy(Exponential { base: retry.base_delay, max: retry.max_delay })
+}

@@ -1,0 +1,41 @@
+//! The place of an outbox on the operator's page, from before it is started.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use backstop_core::inspect::{Health, Inspect, Report};
+
+/// Shows an outbox as down until it is started, and then the outbox itself.
+pub(super) struct Slot {
+    name: String,
+    inspect: OnceLock<Arc<dyn Inspect>>,
+}
+
+impl Slot {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), inspect: OnceLock::new() }
+    }
+
+    pub(super) fn fill(&self, inspect: Arc<dyn Inspect>) {
+        // Filled once: whoever fills it again has the same outbox.
+        let _ = self.inspect.set(inspect);
+    }
+}
+
+impl Inspect for Slot {
+    fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
+        match self.inspect.get() {
+            Some(inspect) => inspect.report(),
+            None => Box::pin(async {
+                Report {
+                    kind: "outbox",
+                    name: self.name.clone(),
+                    health: Health::Down("it is being started".to_owned()),
+                    places: vec![],
+                    flows: vec![],
+                    troubled: vec![],
+                }
+            }),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! `backstop check`: every fault at once, each with its place and what was meant.
+
+use std::fmt::Write;
+
+use crate::support::Place;
+
+/// Ten faults of ten kinds.
+const TEN: &str = "\
+outbox:
+  name: orders
+  mode: MULTI_NODE
+  database:
+    url: oracle://scott:tiger@db.example/orders
+    table: order-events
+  dispatcher:
+    workerCount: 8
+    max-attempts: ten
+  retry:
+    base-delay-ms: 1 second
+  poller:
+    skip-recent: 5
+  handlers:
+    - event-type: OrderPlaced
+      http: {url: 'https://hooks.example', format: binry}
+server:
+  address: 0.0.0.0:7878
+";
+
+#[test]
+fn ten_faults_are_ten_lines() {
+    let ended = Place::with(TEN).run(&["check"]).with(1);
+    assert_eq!(ended.said, "");
+    let expected = "\
+error: backstop.yaml has 10 faults
+backstop.yaml:3:9: outbox.mode: must be one of single-node, multi-node, ordered, writer-only, not `MULTI_NODE`; did you mean `multi-node`?
+backstop.yaml:5:10: outbox.database.url: must be a URL that begins with postgres:, mysql:, mariadb: or sqlite:
+backstop.yaml:6:12: outbox.database.table: must be a letter or underscore followed by letters, digits or underscores, at most 63 in all, not `order-events`
+backstop.yaml:8:5: outbox.dispatcher.workerCount: there is no such key; did you mean `worker-count`?
+backstop.yaml:9:19: outbox.dispatcher.max-attempts: must be a whole number from 1 to 1000000, not `ten`
+backstop.yaml:11:20: outbox.retry.base-delay-ms: must be a time from 1ms to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `1 second`; a number alone is in milliseconds
+backstop.yaml:13:18: outbox.poller.skip-recent: must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `5`; a number alone says no unit
+backstop.yaml:16:7: outbox.handlers[0].http: this build has no http handlers
+backstop.yaml:16:52: outbox.handlers[0].http.format: must be one of structured, binary, batched, not `binry`; did you mean `binary`?
+backstop.yaml:18:3: server.address: 0.0.0.0:7878 can be reached from other machines, which needs server.tokens; `backstop token` makes one, or use 127.0.0.1
+";
+    assert_eq!(ended.complained, expected);
+}
+
+#[test]
+fn serve_and_migrate_say_the_same_and_start_nothing() {
+    let place = Place::with(TEN);
+    let checked = place.run(&["check"]).with(1).complained;
+    assert_eq!(place.run(&["serve"]).with(1).complained, checked);
+    assert_eq!(place.run(&["migrate"]).with(1).complained, checked);
+}
+
+#[test]
+fn a_good_file_is_told_in_a_few_lines() {
+    let settings = "\
+outbox:
+  - name: orders
+    database: {url: env:ORDERS_URL}
+    handlers: [{aggregate-type: Order, event-type: [OrderPlaced, OrderPaid], log: }]
+  - name: audit
+    mode: writer-only
+    database: {url: 'sqlite:audit.db', table: audit_event}
+";
+    let place = Place::with(settings).variable("ORDERS_URL", "postgres://u:tiger@db.example/orders");
+    let ended = place.run(&["check"]).with(0);
+    let expected = "\
+backstop.yaml is fine
+  outbox orders: single-node on PostgreSQL, table outbox_event, 2 event types
+  outbox audit: writer-only on SQLite, table audit_event
+  server: http://127.0.0.1:7878
+";
+    assert_eq!((ended.said.as_str(), ended.complained.as_str()), (expected, ""));
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    let settings = "outbox: {database: {url: 'sqlite:a.db'}, handlers: [{event-type: T, log: }]}\n";
+    let place = Place::with(settings).variable("BACKSTOP__OUTBOX__POLLER__BATCH_SIZE", "0");
+    let told = "BACKSTOP__OUTBOX__POLLER__BATCH_SIZE: outbox.poller.batch-size: must be a whole number from 1 to 1000000, \
+                not `0`\n";
+    let ended = place.run(&["check"]).with(1);
+    assert_eq!(ended.complained, format!("error: backstop.yaml has 1 fault\n{told}"));
+}
+
+#[test]
+fn a_file_that_is_not_there_or_no_text_or_too_large_is_told_in_one_line() {
+    let place = Place::empty();
+    let told = place.run(&["check"]).with(1).complained;
+    assert!(told.starts_with(
+        "error: cannot read backstop.yaml; name it with --config, or let `backstop init` write one"
+    ));
+    assert_eq!(told.lines().count(), 1, "{told}");
+    std::fs::write(place.file("bytes.yaml"), [0xff, 0xfe, 0x00]).unwrap();
+    let told = place.run(&["check", "--config", "bytes.yaml"]).with(1).complained;
+    assert_eq!(told, "error: cannot read bytes.yaml: it is no UTF-8 text\n");
+    std::fs::write(place.file("huge.yaml"), "# comment\n".repeat(200_000)).unwrap();
+    let told = place.run(&["check", "--config", "huge.yaml"]).with(1).complained;
+    assert_eq!(told, "error: cannot read huge.yaml: it is larger than 1 MiB, and no settings are\n");
+}
+
+#[test]
+fn hostile_yaml_is_refused_where_it_begins() {
+    let mut bomb = "a0: &a0 [x]\n".to_owned();
+    for level in 1..20 {
+        writeln!(bomb, "a{level}: &a{level} [{}]", vec![format!("*a{}", level - 1); 9].join(", ")).unwrap();
+    }
+    let (deep, deeper) = ("[".repeat(100), "[".repeat(500_000));
+    for (text, told) in [
+        (bomb.as_str(), "backstop.yaml:1:5: anchors (`&name`) are not read; write the value out"),
+        (deep.as_str(), "backstop.yaml:1:17: nested deeper than 16 levels"),
+        (deeper.as_str(), "backstop.yaml:1:256: this is no YAML: recursion limit exceeded"),
+        ("outbox:\n\tmode: ordered\n", "indent with spaces, not with tabs"),
+        (
+            "server: {}\nserver: {}\n",
+            "backstop.yaml:2:1: the key `server` is given twice; it stands on line 1 already",
+        ),
+        ("server: !!python/object:os.system x\n", "tags (`!name`) are not read; write the plain value"),
+        ("outbox: \"unfinished\n", "this is no YAML"),
+        ("- 1\n", "must be keys with values: outbox, server"),
+    ] {
+        let ended = Place::with(text).run(&["check"]).with(1);
+        assert!(ended.complained.contains(told), "{told}:\n{}", ended.complained);
+    }
+}

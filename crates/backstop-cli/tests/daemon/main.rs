@@ -1,0 +1,9 @@
+//! The daemon and its commands as their user sees them: settings checked, outboxes run, nothing lost by any end.
+
+mod checking;
+mod commands;
+mod ending;
+mod migrating;
+mod serving;
+mod support;
+mod two_nodes;

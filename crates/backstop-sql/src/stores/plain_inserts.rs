@@ -1,0 +1,43 @@
+//! Rows that others insert: programs in any language, with plain SQL, in transactions of their own.
+
+use super::SqlStore;
+use crate::Error;
+use crate::connection::Connection;
+use crate::statement::Statement;
+
+impl SqlStore {
+    /// Lets others insert rows with plain SQL: gives columns that such a statement leaves out a default where they
+    /// have none, and adds a trigger that wakes nodes when the insert commits. Tells whether nodes are woken; on
+    /// databases without wake-ups polling finds the rows. The table must be there; it may be run again.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// # let directory = backstop_testkit::servers::directory();
+    /// # let pool = backstop_sql::sqlite::open(directory.file("orders.db")).await?;
+    /// use backstop_sql::TableName;
+    /// use backstop_sql::store::{SqlStore, Store};
+    ///
+    /// let store = SqlStore::on(pool, TableName::default());
+    /// store.migrate().await?;
+    /// let woken = store.allow_plain_inserts().await?;
+    /// assert!(!woken); // SQLite has no wake-ups
+    /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
+    /// ```
+    pub async fn allow_plain_inserts(&self) -> Result<bool, Error> {
+        let mut transaction = self.connections.transaction(self.dialect.migration_begin()).await?;
+        self.dialect.lock_migrations(&mut *transaction).await?;
+        let allowed = self.run_plain_inserts(&mut *transaction).await;
+        // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
+        let unlocked = self.dialect.unlock_migrations(&mut *transaction).await;
+        allowed.and(unlocked)?;
+        transaction.commit().await?;
+        Ok(self.dialect.wakes())
+    }
+
+    async fn run_plain_inserts(&self, connection: &mut dyn Connection) -> Result<(), Error> {
+        // As one text: a function's body has semicolons of its own.
+        let mut text = Statement::new(self.dialect.marks());
+        text.push(&self.dialect.plain_inserts().replace("{table}", self.table.as_str()));
+        connection.execute(&text).await.map(drop)
+    }
+}

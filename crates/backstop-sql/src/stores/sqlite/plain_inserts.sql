@@ -1,0 +1,2 @@
+-- For rows that others insert with plain SQL: nothing. SQLite gives a column that is there no default, so the statement
+-- names every column that must have a value. There are no wake-ups here: polling finds the rows.
