@@ -183,7 +183,9 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
     - {event-type: [C, D], log: }
     - {event-type: D, log: }
     - {aggregate-type: Order, event-type: D, log: }
-    - {event-type: E, http: {url: 'https://h/'}}
+    - {event-type: E, http: {url: 'http://10.0.0.7/'}}
+    - {event-type: F, kafka: {bootstrap-servers: 'h:1', topic: t}}
+    - {event-type: G, http: {url: 'https://h/'}}
 ",
     );
     assert_eq!(
@@ -192,7 +194,9 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:4:7: outbox.handlers[0]: says nowhere to go; add one of log, http, kafka",
             "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
-            "f.yaml:9:23: outbox.handlers[5].http: this build has no http handlers",
+            "f.yaml:9:23: outbox.handlers[5].http: url must not name 10.0.0.7, which is not public: allow it with \
+             `allowed-networks` if it is meant",
+            "f.yaml:10:23: outbox.handlers[6].kafka: this build has no kafka handlers",
         ]
     );
 }

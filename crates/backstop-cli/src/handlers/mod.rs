@@ -3,6 +3,7 @@
 //! Each kind is a file of its own. A kind that this build lacks can be written in a settings file and is refused by
 //! `backstop check`.
 
+mod http;
 mod log;
 
 use anyhow::bail;
@@ -14,7 +15,7 @@ use crate::config::settings::{self, Handler, Http, Kafka};
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
     Log(&'a settings::Log),
-    Http(#[expect(dead_code, reason = "this build has no such handlers yet")] &'a Http),
+    Http(&'a Http),
     Kafka(#[expect(dead_code, reason = "this build has no such handlers yet")] &'a Kafka),
 }
 
@@ -40,7 +41,8 @@ impl<'a> Target<'a> {
     pub(crate) fn check(&self) -> Result<(), String> {
         match self {
             Self::Log(_) => Ok(()),
-            Self::Http(_) | Self::Kafka(_) => Err(format!("this build has no {} handlers", self.word())),
+            Self::Http(settings) => http::check(settings),
+            Self::Kafka(_) => Err(format!("this build has no {} handlers", self.word())),
         }
     }
 }
@@ -49,6 +51,7 @@ impl<'a> Target<'a> {
 pub(crate) fn build(outbox: &str, target: Target<'_>) -> anyhow::Result<SharedHandler> {
     match target {
         Target::Log(settings) => Ok(SharedHandler::new(log::Log::new(outbox, settings))),
-        Target::Http(_) | Target::Kafka(_) => bail!("this build has no {} handlers", target.word()),
+        Target::Http(settings) => Ok(SharedHandler::new(http::webhook(outbox, settings)?)),
+        Target::Kafka(_) => bail!("this build has no {} handlers", target.word()),
     }
 }

@@ -7,3 +7,4 @@ mod migrating;
 mod serving;
 mod support;
 mod two_nodes;
+mod webhooks;

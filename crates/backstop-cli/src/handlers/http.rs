@@ -1,0 +1,43 @@
+//! The handler that sends events to a web server.
+
+use std::time::Duration;
+
+use backstop_http::{Error, Webhook};
+
+use crate::config::settings::{Format, Http};
+
+/// A batch holds at most so many events, and waits at most so long for others.
+const BATCH: usize = 100;
+const LINGER: Duration = Duration::from_millis(5);
+
+/// What is wrong with the settings, in the words of the settings file.
+pub(super) fn check(settings: &Http) -> Result<(), String> {
+    let key = |setting| match setting {
+        "allow_network" => "allowed-networks",
+        "secret" => "secrets",
+        other => other,
+    };
+    match webhook("check", settings) {
+        Ok(_) => Ok(()),
+        Err(Error::Settings { faults, .. }) => {
+            let told = faults.iter().map(|fault| format!("{} {}", key(fault.setting), fault.rule));
+            let told = told.collect::<Vec<_>>().join("; ");
+            Err(told.replace("`allow_network`", "`allowed-networks`"))
+        }
+        Err(other) => Err(other.to_string()),
+    }
+}
+
+/// The webhook of these settings, which tells that its events come from the outbox of that name.
+pub(super) fn webhook(outbox: &str, settings: &Http) -> Result<Webhook, Error> {
+    let Http { url, format, secrets, timeout, allowed_networks } = settings;
+    let webhook = Webhook::to(url).source(format!("/outbox/{outbox}")).timeout(*timeout);
+    let webhook = match format {
+        Format::Structured => webhook.structured(),
+        Format::Binary => webhook.binary(),
+        Format::Batched => webhook.batched(BATCH, LINGER),
+    };
+    let webhook = secrets.iter().fold(webhook, |webhook, secret| webhook.secret(secret.reveal()));
+    let webhook = allowed_networks.iter().fold(webhook, |webhook, network| webhook.allow_network(network));
+    webhook.build()
+}
