@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backstop_http::{Error, Webhook};
+use backstop_http::{Error, Webhook, WebhookBuilder};
 
 use crate::config::settings::{Format, Http};
 
@@ -38,6 +38,6 @@ pub(super) fn webhook(outbox: &str, settings: &Http) -> Result<Webhook, Error> {
         Format::Batched => webhook.batched(BATCH, LINGER),
     };
     let webhook = secrets.iter().fold(webhook, |webhook, secret| webhook.secret(secret.reveal()));
-    let webhook = allowed_networks.iter().fold(webhook, |webhook, network| webhook.allow_network(network));
+    let webhook = allowed_networks.iter().fold(webhook, WebhookBuilder::allow_network);
     webhook.build()
 }
