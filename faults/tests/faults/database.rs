@@ -6,7 +6,7 @@ use backstop_testkit::servers::private_postgres;
 use sqlx::query_scalar;
 
 use crate::support::EVENTS;
-use crate::support::node::now;
+use crate::support::node::{Settings, now};
 use crate::support::stage::Stage;
 
 /// How soon the nodes deliver again when the database is back: a settlement or a look that failed is tried again
@@ -15,7 +15,8 @@ const RESUMED: Duration = Duration::from_secs(15);
 
 /// "A crash, a lost connection or a failed write repeats an event and never drops it": the server is stopped as
 /// an administrator would, and then killed, while two nodes append and deliver. They keep what their handlers
-/// finished until they can write it, so nothing is repeated while their claims last.
+/// finished until they can write it. A crash may take back the claims of the last moments, which do not wait for the
+/// disk, so what was in flight then may be repeated.
 #[tokio::test]
 async fn a_database_restarted_and_killed_under_load_loses_nothing_and_delivery_goes_on() {
     let Some(mut server) = private_postgres().await else { return };
@@ -37,12 +38,14 @@ async fn a_database_restarted_and_killed_under_load_loses_nothing_and_delivery_g
     let accepted = one.appended().await + two.appended().await;
     assert!(accepted >= EVENTS, "only {accepted} were accepted");
     stage.until_drained().await;
+    let held = |settings: &Settings| settings.cold_queue + settings.handled_in_flight();
+    let in_flight = held(&one.settings) + held(&two.settings);
     one.close().await.unwrap();
     two.close().await.unwrap();
     let ledger = stage.ledger().await;
     ledger.assert_conserved(EVENTS);
     ledger.assert_settled_by_owners();
-    ledger.assert_duplicates_within(0);
+    ledger.assert_duplicates_within(in_flight);
     for back in [restarted_at, recovered_at] {
         ledger.assert_resumed(back, RESUMED);
     }

@@ -1,5 +1,6 @@
 //! The bell: rings for other nodes when there is something for them, and hears when they ring.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,6 +17,9 @@ use crate::wake_up::WakeUps;
 /// How long to wait before what failed is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A ring that takes longer has been swallowed.
+const LONGEST_RING: Duration = Duration::from_secs(5);
 
 /// What a closing node still waits for, so that others take over at once what it gave back.
 const LAST_RING: Duration = Duration::from_secs(1);
@@ -102,7 +106,13 @@ async fn ring_until(shutdown: Shutdown, bell: Bell, wake_ups: Arc<dyn WakeUps>) 
             continue;
         }
         // What is rung while this one is on its way makes the next: a burst of commits is a few wake-ups.
-        match wake_ups.ring().await {
+        let late = || Err(Error::database("waking other nodes")(sqlx::Error::Io(ErrorKind::TimedOut.into())));
+        let rung = shutdown.interrupts(timeout(LONGEST_RING, wake_ups.ring())).await;
+        let Some(rung) = rung else {
+            bell.ring(); // once more, for the last time
+            break;
+        };
+        match rung.unwrap_or_else(|_| late()) {
             Ok(()) => pause = FIRST_PAUSE,
             Err(error) => {
                 tracing::warn!(%error, "cannot wake other nodes; they look for themselves at their interval");

@@ -9,6 +9,8 @@ use std::time::Duration;
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, Shutdown, SystemClock};
 
+use tokio::time::timeout;
+
 use super::lifecycle::Lifecycle;
 use super::queues::Source;
 use crate::Error;
@@ -123,7 +125,9 @@ async fn renew_until(shutdown: Shutdown, store: Arc<dyn Store>, held: Arc<HeldCl
         }
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + terms.timeout;
-        match store.renew(At::Database, &rows).await {
+        // One that is swallowed must leave time for the next.
+        let renewed = timeout(terms.renew_every(), store.renew(At::Database, &rows)).await;
+        match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
             Ok(_) => held.renewed(&rows, until),
             Err(error) => {
                 tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");

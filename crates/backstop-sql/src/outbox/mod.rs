@@ -108,6 +108,7 @@ mod writer;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use backstop_core::inspect::{Inspect, Report};
 use backstop_core::telemetry;
@@ -167,6 +168,9 @@ pub struct Outbox<DB: Supported> {
     pool: sqlx::Pool<DB>,
     inner: Arc<Inner>,
 }
+
+/// How long closing waits for the lock of a single node to be given back.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 struct Inner {
     store: Arc<dyn Store>,
@@ -363,7 +367,8 @@ impl Inner {
         self.ringing.close().await;
         let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(alone) = alone {
-            alone.release().await;
+            // A server that does not answer lets go of it when it notices that the session is gone.
+            let _ = tokio::time::timeout(LAST_WORDS, alone.release()).await;
         }
         drained
     }

@@ -166,13 +166,23 @@ impl Desk {
     /// what it refuses is tried one by one, since one that cannot be written must not take the others with it.
     async fn settle(&self, alike: &[Settled]) {
         let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
-        let mut pause = FIRST_PAUSE;
+        let (mut pause, mut said_before) = (FIRST_PAUSE, false);
         loop {
             match self.write(&settles).await {
-                Ok(changed) => return self.written(alike, changed),
-                Err(error) if error.is_outage() && !self.closing.has_begun() => {
+                Ok(changed) => {
+                    // Without claims nobody else settles: what is settled already was settled by the try before.
+                    let ours = said_before && settles.iter().all(|settle| settle.claim.is_none());
+                    let changed = if ours { settles.len() as u64 } else { changed };
+                    return self.written(alike, changed);
+                }
+                // Also while closing, which ends this when its patience does.
+                Err(error) if error.is_outage() => {
                     tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying again soon");
-                    let _ = self.closing.interrupts(tokio::time::sleep(pause)).await;
+                    said_before = true;
+                    let closing = self.closing.interrupts(tokio::time::sleep(pause)).await.is_none();
+                    if closing {
+                        tokio::time::sleep(FIRST_PAUSE).await;
+                    }
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
                 Err(error) => {
@@ -223,7 +233,7 @@ impl Desk {
             late,
             of = alike.len(),
             ?events,
-            "settlements came too late: their rows had been settled or claimed elsewhere"
+            "settlements came too late: their rows had been claimed elsewhere, or settled by a try whose answer was lost"
         );
     }
 

@@ -456,7 +456,7 @@ impl Store for SqlStore {
         age: Duration,
         limit: u32,
     ) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(async move {
+        Box::pin(self.in_time(async move {
             let mut purged = 0;
             for part in what.parts() {
                 let left = limit.saturating_sub(u32::try_from(purged).unwrap_or(u32::MAX));
@@ -464,7 +464,7 @@ impl Store for SqlStore {
                 purged += self.execute(connection, &statement).await?;
             }
             Ok(purged)
-        })
+        }))
     }
 }
 

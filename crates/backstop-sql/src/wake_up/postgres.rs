@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgListener, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Executor, PgPool, Row, raw_sql};
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgExecutor, PgPool, Row, raw_sql};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::WakeUps;
@@ -21,52 +22,74 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Its statements are simple ones, so that it can be rung through a pooler that shares connections. Listening
 /// needs a connection of its own; behind such a pooler nothing arrives, which is noticed.
 pub(crate) struct Channel {
-    /// Two connections of its own: one listens, one rings. Neither is missed in the user's pool.
-    pool: PgPool,
+    /// Its two connections, one to ring and one to listen, are its own: neither is missed in the user's pool.
+    options: PgConnectOptions,
+    /// The connection that rings, and the channel's name. One that is given up in the middle is dropped, and the
+    /// next ring opens another.
+    ringing: Mutex<Option<(PgConnection, String)>>,
     /// An expression for its name: the table's, wherever the search path finds it.
     name: String,
 }
 
 impl Channel {
     pub(crate) fn new(pool: &PgPool, table: &TableName) -> Self {
-        let options = PgPoolOptions::new()
-            .max_connections(2)
-            .acquire_timeout(Duration::from_secs(10))
-            .max_lifetime(None)
-            .idle_timeout(Duration::from_secs(600))
-            .test_before_acquire(false);
         // A table's name is a plain identifier, so it can stand in a text.
         let name = format!(
             "'backstop_' || md5(coalesce((select n.nspname || '.' || c.relname from pg_class c \
              join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass('{table}')), '{table}'))"
         );
-        Self { pool: options.connect_lazy_with((*pool.connect_options()).clone()), name }
+        Self { options: (*pool.connect_options()).clone(), ringing: Mutex::default(), name }
     }
 
     async fn notify(&self, payload: &str) -> Result<(), sqlx::Error> {
-        let sql = format!("select pg_notify({}, '{payload}')", self.name);
-        raw_sql(AssertSqlSafe(sql)).execute(&self.pool).await.map(drop)
+        let mut ringing = self.ringing.lock().await;
+        let (mut connection, name) = if let Some(ready) = ringing.take() {
+            ready
+        } else {
+            let mut connection = PgConnection::connect_with(&self.options).await?;
+            let name = self.ask_name(&mut connection).await?;
+            (connection, name)
+        };
+        // Cheap on purpose: it runs about as often as transactions commit.
+        let notify = format!("NOTIFY \"{name}\", '{payload}'");
+        raw_sql(AssertSqlSafe(notify)).execute(&mut connection).await?;
+        *ringing = Some((connection, name));
+        Ok(())
+    }
+
+    async fn ask_name(&self, connection: impl PgExecutor<'_>) -> Result<String, sqlx::Error> {
+        let ask = raw_sql(AssertSqlSafe(format!("select {}", self.name)));
+        ask.fetch_one(connection).await?.try_get_unchecked(0)
     }
 
     async fn subscribe(&self) -> Result<PgListener, sqlx::Error> {
-        let mut listener = PgListener::connect_with(&self.pool).await?;
+        // A pool for this session alone: one that was swallowed must not be in the way of the next.
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .acquire_timeout(ANSWER)
+            .connect_lazy_with(self.options.clone());
+        let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
-        let channel = raw_sql(AssertSqlSafe(format!("select {}", self.name)));
-        let channel: String = listener.fetch_one(channel).await?.try_get_unchecked(0)?;
-        listener.listen(&channel).await?;
+        let name = self.ask_name(&mut listener).await?;
+        listener.listen(&name).await?;
         Ok(listener)
     }
 
     /// Listens and calls, until the connection breaks.
     async fn hear(&self, heard: &(dyn Fn() + Send + Sync)) -> Result<(), sqlx::Error> {
-        let mut listener = self.subscribe().await?;
+        let silent = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let mut listener = timeout(ANSWER, self.subscribe()).await.map_err(silent)??;
         // Behind a pooler it may arrive at whoever rings, who does not expect it.
-        match self.notify("hello").await {
+        match timeout(ANSWER, self.notify("hello")).await.map_err(silent)? {
             Err(sqlx::Error::Protocol(_)) => return Err(pooled()),
             rung => rung?,
         }
         // Whoever rang it: one that arrives shows that they do.
-        timeout(PROBE, listener.try_recv()).await.map_err(|_| pooled())??;
+        if timeout(PROBE, listener.try_recv()).await.map_err(|_| pooled())??.is_none() {
+            return Err(sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into()));
+        }
         heard();
         loop {
             match timeout(SILENT, listener.try_recv()).await {

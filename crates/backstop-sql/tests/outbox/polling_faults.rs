@@ -152,7 +152,8 @@ async fn the_poller_rests_although_more_events_are_in_flight_than_a_batch_has() 
     outbox.nudge();
     tokio::time::sleep(Duration::from_millis(50)).await;
     let looks = switches.polls.load(Ordering::SeqCst);
-    assert!(looks <= 4, "{looks} looks in 50 ms, with an interval of an hour");
+    // A few while it slows down; without resting there would be hundreds.
+    assert!(looks <= 10, "{looks} looks in 50 ms, with an interval of an hour");
     slow.open();
     outbox.close().await.unwrap();
 }

@@ -129,17 +129,30 @@ async fn what_became_of_an_event_is_kept_while_the_database_is_away_and_written_
 }
 
 #[tokio::test]
-async fn closing_does_not_wait_for_a_database_that_is_away() {
-    let shop = Shop::open().await;
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let recorder = Recording::new();
-    let outbox =
-        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    switches.settle_times_out.store(true, Ordering::SeqCst);
-    commit(&outbox, vec![order("1")]).await;
-    recorder.until(1).await;
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("1").await.status, NEW);
+async fn closing_waits_for_a_database_that_is_away_as_long_as_it_may_and_says_what_it_left() {
+    for comes_back in [false, true] {
+        let shop = Shop::open().await;
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let recorder = Recording::new();
+        let outbox = shop
+            .outbox()
+            .store(store)
+            .drain_timeout(Duration::from_secs(1))
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        switches.settle_times_out.store(true, Ordering::SeqCst);
+        commit(&outbox, vec![order("1")]).await;
+        recorder.until(1).await;
+        let closing = tokio::spawn(async move { outbox.close().await });
+        if comes_back {
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            switches.settle_times_out.store(false, Ordering::SeqCst);
+        }
+        assert_eq!(closing.await.unwrap().is_ok(), comes_back);
+        assert_eq!(shop.row("1").await.status, if comes_back { DONE } else { NEW });
+    }
 }
 
 /// Lets every update pass but those of one row.
