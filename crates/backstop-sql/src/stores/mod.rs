@@ -255,6 +255,7 @@ pub struct ClaimQuestion<'a> {
     pub(crate) due: Due<'a>,
 }
 
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl ClaimQuestion<'_> {
     fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> statements::Statements<'a> {
         statements::Statements { dialect, table: self.table, done: Done::Keep }
