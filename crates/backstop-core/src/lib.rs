@@ -27,8 +27,10 @@ pub mod handler;
 pub mod inspect;
 pub mod outcome;
 pub mod retry;
+pub mod setting;
 pub mod shutdown;
 pub mod sink;
+pub mod target;
 pub mod telemetry;
 
 pub use clock::{Clock, SystemClock, Timestamp};

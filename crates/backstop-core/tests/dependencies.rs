@@ -22,6 +22,7 @@ fn the_core_needs_no_database_driver_broker_or_web_framework() {
             "serde_json",
             "thiserror",
             "tokio-util",
+            "tracing",
             "ulid"
         ]
     );

@@ -5,9 +5,8 @@
 
 use std::mem;
 
+use backstop_core::target::Ruling;
 use tokio::sync::oneshot;
-
-use crate::verdict::Ruling;
 
 /// One event on its way into a batch.
 #[derive(Debug)]

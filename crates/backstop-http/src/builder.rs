@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backstop_core::breaker;
+use backstop_core::setting::Faults;
+use backstop_core::target::{Pace, Target};
 use backstop_core::{Clock, SystemClock};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
@@ -13,10 +15,9 @@ use rustls::RootCertStore;
 use crate::batch::Gathering;
 use crate::client::{Client, Limits};
 use crate::connector::Connector;
-use crate::error::{Error, Faults};
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::signature::Secret;
-use crate::target::{Pace, Target};
 use crate::webhook::{Mode, Relay, Webhook};
 use crate::{tls, url};
 
@@ -102,7 +103,7 @@ impl WebhookBuilder {
             networks: Vec::new(),
             roots: Vec::new(),
             breaker: default_breaker(),
-            pace: Pace { pause: Duration::from_secs(5), park: Duration::from_secs(3600) },
+            pace: Pace::default(),
             retry_after_limit: Duration::from_secs(3600),
             clock: Arc::new(SystemClock),
         }
@@ -262,7 +263,7 @@ impl WebhookBuilder {
             Some(uri) if url::is_https(uri) => faults.keep("url", tls::connector(&roots)),
             _ => None,
         };
-        let Some(uri) = uri else { return Err(faults.into_error()) };
+        let Some(uri) = uri else { return Err(faults.into_vec().into()) };
         faults.into_result()?;
 
         let name = self.name.unwrap_or_else(|| url::origin(&uri));
@@ -281,7 +282,7 @@ impl WebhookBuilder {
         };
         Ok(Webhook::new(Relay {
             client: Client::new(Connector::new(guard, tls, self.connect_timeout), uri, limits),
-            target: Target::new(name, self.breaker, self.pace, Arc::clone(&self.clock)),
+            target: Target::new("webhook", name, self.breaker, self.pace, Arc::clone(&self.clock)),
             mode,
             source: self.source,
             secrets,

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use backstop_core::Event;
 use backstop_core::event::cloudevents;
+use backstop_core::target::Refusal;
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 
 use crate::signature::message_id;
-use crate::verdict::Refusal;
 
 const BATCH: HeaderValue = HeaderValue::from_static("application/cloudevents-batch+json");
 const STRUCTURED: HeaderValue = HeaderValue::from_static(cloudevents::CONTENT_TYPE);

@@ -42,13 +42,13 @@ mod network;
 mod retry_after;
 mod signature;
 mod stream;
-mod target;
 mod tls;
 mod url;
 mod verdict;
 mod webhook;
 
+pub use backstop_core::setting::SettingFault;
+pub use backstop_core::target::{Status, Target};
 pub use builder::WebhookBuilder;
-pub use error::{Error, SettingFault};
-pub use target::{Status, Target};
+pub use error::Error;
 pub use webhook::Webhook;

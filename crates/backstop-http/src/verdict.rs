@@ -2,70 +2,13 @@
 
 use std::time::Duration;
 
+use backstop_core::Timestamp;
 use backstop_core::failure::Kind;
-use backstop_core::{Failure, Outcome, Timestamp};
+use backstop_core::target::{Refusal, Verdict};
 use hyper::StatusCode;
 
 use crate::client::{Answer, Exchange, Unanswered};
 use crate::retry_after;
-
-/// What a try says about the event and about the target.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// The target took the event.
-    Done,
-    /// The target is away or asks for patience; the event is as good as before.
-    Unavailable { wait: Option<Duration>, why: String },
-    /// The target is gone for good.
-    Gone,
-    /// The target refused the event, or failed on it.
-    Failed(Refusal),
-    /// The request was not made: its address is forbidden.
-    Blocked(Refusal),
-}
-
-/// A failure that can be told to every event of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) kind: Kind,
-    pub(crate) class: String,
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    pub(crate) fn permanent(class: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind: Kind::Permanent, class: class.into(), message: message.into() }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        let Refusal { kind, class, message } = refusal;
-        match kind {
-            Kind::Permanent => Failure::permanent(class, message),
-            Kind::RetryAfter(delay) => Failure::retry_after(delay).class_is(class).message_is(message),
-            _ => Failure::transient(class, message),
-        }
-    }
-}
-
-/// What is told to the outbox about one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ruling {
-    Done,
-    PutOff(Duration),
-    Failed(Refusal),
-}
-
-impl From<Ruling> for Result<Outcome, Failure> {
-    fn from(ruling: Ruling) -> Self {
-        match ruling {
-            Ruling::Done => Ok(Outcome::Done),
-            Ruling::PutOff(delay) => Ok(Outcome::RetryAfter(delay)),
-            Ruling::Failed(refusal) => Err(refusal.into()),
-        }
-    }
-}
 
 /// Judges a try that ended at `now`. No wait is longer than `longest`.
 pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Verdict {
@@ -76,9 +19,7 @@ pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Ve
         }
         Err(Unanswered::Away(why)) => Verdict::Unavailable { wait: None, why },
         Err(Unanswered::Blocked(why)) => Verdict::Blocked(Refusal::permanent("blocked-address", why)),
-        Err(Unanswered::Malformed(message)) => {
-            Verdict::Failed(Refusal { kind: Kind::Transient, class: "bad-response".to_owned(), message })
-        }
+        Err(Unanswered::Malformed(message)) => Verdict::Failed(Refusal::transient("bad-response", message)),
     }
 }
 
@@ -109,6 +50,9 @@ fn message(Answer { status, said, .. }: &Answer) -> String {
 
 #[cfg(test)]
 mod tests {
+    use backstop_core::target::Ruling;
+    use backstop_core::{Failure, Outcome};
+
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);

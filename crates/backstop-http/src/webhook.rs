@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backstop_core::retry::Jitter;
+use backstop_core::target::{Refusal, Ruling, Target};
 use backstop_core::{Clock, Event, Failure, Handler, Outcome};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -15,8 +16,7 @@ use crate::builder::WebhookBuilder;
 use crate::client::Client;
 use crate::encoding::{self, Message};
 use crate::signature::{Secret, sign};
-use crate::target::Target;
-use crate::verdict::{Refusal, Ruling, judge};
+use crate::verdict::judge;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");

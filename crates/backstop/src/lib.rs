@@ -49,7 +49,7 @@
 pub use backstop_core::{
     Clock, CloudEvent, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, SharedSink, Shutdown,
     Sink, SystemClock, Timestamp, breaker, clock, codec, delivery, event, failure, handler, inspect, outcome,
-    retry, shutdown, sink, telemetry,
+    retry, setting, shutdown, sink, target, telemetry,
 };
 #[cfg(feature = "dlq")]
 pub use backstop_disk::dlq;

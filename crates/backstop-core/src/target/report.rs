@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 
-use backstop_core::inspect::{Flow, Health, Inspect, Report};
+use crate::inspect::{Flow, Health, Inspect, Report};
 
 use super::{Status, Target};
 
@@ -29,7 +29,7 @@ impl Target {
             total: counter.load(Ordering::Relaxed),
         };
         let flows = vec![
-            flow("delivered", "Requests that the target answered with 2xx.", &inner.delivered),
+            flow("delivered", "Requests that the target confirmed.", &inner.delivered),
             flow(
                 "put off",
                 "Requests put off or not made because it is away; no try is counted.",
@@ -38,6 +38,6 @@ impl Target {
             flow("failed", "Requests that the target refused or failed on.", &inner.failed),
         ];
         let name = self.name().to_owned();
-        Report { kind: "webhook", name, health, places: Vec::new(), flows, troubled: Vec::new() }
+        Report { kind: inner.kind, name, health, places: Vec::new(), flows, troubled: Vec::new() }
     }
 }

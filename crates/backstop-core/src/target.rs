@@ -1,38 +1,47 @@
-//! The target's standing: whether it may be called now, and what its last answers said about it.
+//! Targets: the other ends that relays send to, each with a standing: whether it may be called now, and what
+//! its last answers said about it.
+//!
+//! A relay asks for leave ([`Target::admit`]), makes its request, judges it ([`Verdict`]) and lets the
+//! [`Permit`] rule what becomes of the event ([`Ruling`]). A target that is *away* puts events off, with no try
+//! counted and paced by a [breaker](crate::breaker), so that an outage of an hour buries nothing.
 
 mod report;
+mod verdict;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backstop_core::Clock;
-use backstop_core::breaker::{Admission, Breaker, Config, State};
-use backstop_core::clock::Tick;
-use backstop_core::failure::Kind;
-use backstop_core::retry::Jitter;
+use crate::breaker::{Admission, Breaker, Config, State};
+use crate::clock::{Clock, Tick};
+use crate::failure::Kind;
+use crate::retry::Jitter;
 
-use crate::verdict::{Ruling, Verdict};
+pub use verdict::{Refusal, Ruling, Verdict};
 
-/// Where a webhook's events go, as an operator sees it. A cheap handle: clones share one standing.
+/// Where a relay's events go, as an operator sees it. A cheap handle: clones share one standing.
 ///
 /// ```
-/// use backstop_http::{Status, Webhook};
+/// use std::sync::Arc;
+/// use backstop_core::retry::Jitter;
+/// use backstop_core::target::{Pace, Ruling, Status, Target, Verdict};
+/// use backstop_core::{SystemClock, breaker};
 ///
-/// let webhook = Webhook::to("https://example.com/hooks/T0KEN").build()?;
-/// let target = webhook.target();
-/// assert_eq!((target.name(), target.status()), ("https://example.com", Status::Available));
+/// let target = Target::new("webhook", "billing", breaker::Config::default(), Pace::default(), Arc::new(SystemClock));
+/// let permit = target.admit(Jitter::random()).expect("nothing speaks against it");
+/// let away = Verdict::Unavailable { wait: None, why: "no route to host".to_owned() };
+/// assert!(matches!(permit.rule(away, Jitter::random()), Ruling::PutOff(_)));
 ///
 /// target.disable(); // as an answer of 410 does
-/// assert!(target.is_disabled());
+/// assert_eq!(target.status(), Status::Disabled);
 /// target.enable();
-/// # Ok::<(), backstop_http::Error>(())
 /// ```
 #[derive(Clone)]
 pub struct Target(Arc<Inner>);
 
 struct Inner {
+    kind: &'static str,
     name: String,
     clock: Arc<dyn Clock>,
     pace: Pace,
@@ -43,12 +52,19 @@ struct Inner {
 }
 
 /// How long events are put off.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
     /// While the target is away and says no time of its own.
-    pub(crate) pause: Duration,
+    pub pause: Duration,
     /// While it is disabled.
-    pub(crate) park: Duration,
+    pub park: Duration,
+}
+
+impl Default for Pace {
+    /// 5 s while it is away, an hour while it is disabled.
+    fn default() -> Self {
+        Self { pause: Duration::from_secs(5), park: Duration::from_secs(3600) }
+    }
 }
 
 struct Standing {
@@ -61,18 +77,6 @@ struct Standing {
 }
 
 /// What can be said about a target.
-///
-/// ```
-/// use backstop_http::{Status, Webhook};
-///
-/// let webhook = Webhook::to("https://example.com/hooks").build()?;
-/// match webhook.target().status() {
-///     Status::Unavailable(why) => println!("its events wait: {why}"),
-///     Status::Disabled => println!("its events are parked"),
-///     _ => println!("its events flow"),
-/// }
-/// # Ok::<(), backstop_http::Error>(())
-/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Status {
@@ -85,11 +89,19 @@ pub enum Status {
 }
 
 impl Target {
-    pub(crate) fn new(name: String, breaker: Config, pace: Pace, clock: Arc<dyn Clock>) -> Self {
+    /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
+    pub fn new(
+        kind: &'static str,
+        name: impl Into<String>,
+        breaker: Config,
+        pace: Pace,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let standing =
             Standing { breaker: Breaker::new(breaker), held_until: None, disabled: false, trouble: None };
         Self(Arc::new(Inner {
-            name,
+            kind,
+            name: name.into(),
             clock,
             pace,
             standing: Mutex::new(standing),
@@ -99,8 +111,7 @@ impl Target {
         }))
     }
 
-    /// Its name: the one it was given, or scheme, host and port of its URL. The path is left out,
-    /// because many services put a token there.
+    /// Its name, as operators know it.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -119,7 +130,7 @@ impl Target {
         }
     }
 
-    /// Whether its events are parked: it answered 410, or [`disable`](Self::disable) was called.
+    /// Whether its events are parked: it said that it is gone, or [`disable`](Self::disable) was called.
     pub fn is_disabled(&self) -> bool {
         self.standing().disabled
     }
@@ -137,7 +148,7 @@ impl Target {
     }
 
     /// Leave to make one request, or how long to put the event off.
-    pub(crate) fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
+    pub fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
         let Inner { pace, clock, .. } = &*self.0;
         let now = clock.ticks();
         let mut standing = self.standing();
@@ -205,7 +216,7 @@ impl Pace {
 }
 
 /// Leave to make one request. Dropped without a verdict it gives the breaker its place back.
-pub(crate) struct Permit {
+pub struct Permit {
     target: Target,
     admission: Option<Admission>,
     began: Tick,
@@ -213,7 +224,7 @@ pub(crate) struct Permit {
 
 impl Permit {
     /// Notes what the request said about the target, and rules what becomes of the event.
-    pub(crate) fn rule(mut self, verdict: Verdict, jitter: Jitter) -> Ruling {
+    pub fn rule(mut self, verdict: Verdict, jitter: Jitter) -> Ruling {
         let target = self.target.clone();
         let Inner { clock, pace, .. } = &*target.0;
         let now = clock.ticks();
@@ -237,7 +248,7 @@ impl Permit {
                 standing.disabled = true;
                 tracing::warn!(
                     target_name = target.name(),
-                    "the target is gone (410) and disabled; its events are parked"
+                    "the target says that it is gone and is disabled; its events are parked"
                 );
                 Ruling::PutOff(pace.park)
             }

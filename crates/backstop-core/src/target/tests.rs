@@ -1,8 +1,7 @@
 //! How long events are put off, decided without a socket.
 
-use backstop_core::SystemClock;
-
 use super::*;
+use crate::SystemClock;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -53,14 +52,14 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
         half_open_calls: 1,
         ..Config::default()
     };
-    let target = Target::new("t".to_owned(), config, pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", config, pace(), Arc::new(SystemClock));
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
     target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
 
     let probe = target.admit(Jitter::NONE).ok().unwrap();
     assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
     drop(probe);
-    let blocked = Verdict::Blocked(crate::verdict::Refusal::permanent("blocked-address", "no"));
+    let blocked = Verdict::Blocked(Refusal::permanent("blocked-address", "no"));
     target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
 }

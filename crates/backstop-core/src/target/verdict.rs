@@ -1,0 +1,81 @@
+//! What a try says about an event and its target, and what follows for the event.
+
+use std::time::Duration;
+
+use crate::failure::Kind;
+use crate::{Failure, Outcome};
+
+/// What a try says about the event and about the target.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The target took the event.
+    Done,
+    /// The target is away or asks for patience; the event is as good as before.
+    Unavailable {
+        /// For how long the target asked to be left alone, if it did.
+        wait: Option<Duration>,
+        /// Why it counts as away, for the operator.
+        why: String,
+    },
+    /// The target is gone for good.
+    Gone,
+    /// The target refused the event, or failed on it.
+    Failed(Refusal),
+    /// The request was not made: its address is forbidden.
+    Blocked(Refusal),
+}
+
+/// A failure that can be told to every event of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it means for the event.
+    pub kind: Kind,
+    /// The failure's class.
+    pub class: String,
+    /// What happened, for the operator.
+    pub message: String,
+}
+
+impl Refusal {
+    /// One that may not come again.
+    pub fn transient(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: Kind::Transient, class: class.into(), message: message.into() }
+    }
+
+    /// One that the same event will meet each time.
+    pub fn permanent(class: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: Kind::Permanent, class: class.into(), message: message.into() }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        let Refusal { kind, class, message } = refusal;
+        match kind {
+            Kind::Permanent => Failure::permanent(class, message),
+            Kind::RetryAfter(delay) => Failure::retry_after(delay).class_is(class).message_is(message),
+            _ => Failure::transient(class, message),
+        }
+    }
+}
+
+/// What is told to the outbox about one event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ruling {
+    /// It has arrived.
+    Done,
+    /// It waits so long; no try is counted.
+    PutOff(Duration),
+    /// It failed; the outbox's retry decides.
+    Failed(Refusal),
+}
+
+impl From<Ruling> for Result<Outcome, Failure> {
+    fn from(ruling: Ruling) -> Self {
+        match ruling {
+            Ruling::Done => Ok(Outcome::Done),
+            Ruling::PutOff(delay) => Ok(Outcome::RetryAfter(delay)),
+            Ruling::Failed(refusal) => Err(refusal.into()),
+        }
+    }
+}
