@@ -3,6 +3,9 @@
 #[doc = include_str!("../../docs/guides/dead-letter-directory.md")]
 pub mod dead_letter_directory {}
 
+#[doc = include_str!("../../docs/guides/kafka.md")]
+pub mod kafka {}
+
 #[doc = include_str!("../../docs/guides/outbox.md")]
 pub mod outbox {}
 

@@ -41,6 +41,11 @@ impl Faults {
         value.map_err(|rule| self.add(setting, rule)).ok()
     }
 
+    /// Whether none was found.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// All of them.
     pub fn into_vec(self) -> Vec<SettingFault> {
         self.0
@@ -48,7 +53,7 @@ impl Faults {
 
     /// All of them, or that there are none.
     pub fn into_result(self) -> Result<(), Vec<SettingFault>> {
-        if self.0.is_empty() { Ok(()) } else { Err(self.0) }
+        if self.is_empty() { Ok(()) } else { Err(self.0) }
     }
 }
 

@@ -88,6 +88,19 @@ pub enum Status {
     Disabled,
 }
 
+/// The breaker of a target unless another is given: after 5 failures in a row, or when half of the last 100 calls
+/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs nobody a try, and no
+/// slowness opens it: a target that answers late still answers.
+pub fn default_breaker() -> Config {
+    Config {
+        consecutive_failures: Some(5),
+        slow_call_rate_threshold: f64::INFINITY,
+        wait_in_open: Duration::from_secs(30),
+        half_open_calls: 2,
+        ..Config::default()
+    }
+}
+
 impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop_core::breaker;
 use backstop_core::setting::Faults;
-use backstop_core::target::{Pace, Target};
+use backstop_core::target::{self, Pace, Target};
 use backstop_core::{Clock, SystemClock};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
@@ -102,7 +102,7 @@ impl WebhookBuilder {
             idle_connections: 32,
             networks: Vec::new(),
             roots: Vec::new(),
-            breaker: default_breaker(),
+            breaker: target::default_breaker(),
             pace: Pace::default(),
             retry_after_limit: Duration::from_secs(3600),
             clock: Arc::new(SystemClock),
@@ -389,16 +389,4 @@ impl fmt::Debug for WebhookBuilder {
 fn is_ours(name: &HeaderName) -> bool {
     let name = name.as_str();
     OURS.contains(&name) || name.starts_with("ce-") || name.starts_with("webhook-")
-}
-
-/// The breaker unless another is given. It opens early, because a refused call costs nobody a try, and no
-/// slowness opens it: a target that answers late still answers.
-fn default_breaker() -> breaker::Config {
-    breaker::Config {
-        consecutive_failures: Some(5),
-        slow_call_rate_threshold: f64::INFINITY,
-        wait_in_open: Duration::from_secs(30),
-        half_open_calls: 2,
-        ..breaker::Config::default()
-    }
 }

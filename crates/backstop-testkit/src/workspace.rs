@@ -25,7 +25,8 @@ pub(crate) fn why_unavailable(service: &str) -> Option<String> {
     Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())
 }
 
-fn services() -> PathBuf {
+/// Where `cargo xtask services up` keeps what it runs.
+pub(crate) fn services() -> PathBuf {
     root().join("target/services")
 }
 

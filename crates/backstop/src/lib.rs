@@ -42,6 +42,7 @@
 //! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
 //! | `dlq` | the dead-letter directory: a sink that keeps what another could not take, and its tools | no |
 //! | `http` | webhooks: events sent over HTTP, signed, in the CloudEvents formats | no |
+//! | `kafka` | events published to Kafka, confirmed by the brokers; builds librdkafka | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
 //! What is not asked for is not compiled.
@@ -55,6 +56,8 @@ pub use backstop_core::{
 pub use backstop_disk::dlq;
 #[cfg(feature = "http")]
 pub use backstop_http as http;
+#[cfg(feature = "kafka")]
+pub use backstop_kafka as kafka;
 #[cfg(feature = "mysql")]
 pub use backstop_sql::mysql;
 #[cfg(feature = "postgres")]

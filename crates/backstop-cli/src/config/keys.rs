@@ -336,8 +336,21 @@ static KAFKA: &[Key] = &[
         "Brokers, as `host:port`.",
     ),
     one("topic", Kind::Text, Required("it says where events go"), "The topic."),
+    one(
+        "format",
+        Kind::Choice(&["binary", "structured"]),
+        Is("binary"),
+        "How the CloudEvent is written: in headers beside the payload, or all in the value.",
+    ),
     one("client-id", Kind::Text, Is("backstop"), "The name under which the brokers know it."),
     one("timeout", TIME, Is("30s"), "How long the brokers' confirmation may take."),
+    one("linger", TIME, Is("2ms"), "How long a record waits for others to share its request."),
+    one(
+        "compression",
+        Kind::Choice(&["none", "lz4", "snappy"]),
+        Is("none"),
+        "How the records of a request are compressed.",
+    ),
 ];
 
 #[cfg(test)]

@@ -205,13 +205,23 @@ pub(crate) enum Format {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[expect(dead_code, reason = "checked in every file; this build has no such handlers yet")]
 pub(crate) struct Kafka {
     pub(crate) bootstrap_servers: Vec<String>,
     pub(crate) topic: String,
+    pub(crate) format: RecordFormat,
     pub(crate) client_id: String,
     #[serde(deserialize_with = "millis")]
     pub(crate) timeout: Duration,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) linger: Duration,
+    pub(crate) compression: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RecordFormat {
+    Binary,
+    Structured,
 }
 
 /// A text that no message and no `Debug` shows.

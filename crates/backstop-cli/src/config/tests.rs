@@ -184,7 +184,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
     - {event-type: D, log: }
     - {aggregate-type: Order, event-type: D, log: }
     - {event-type: E, http: {url: 'http://10.0.0.7/'}}
-    - {event-type: F, kafka: {bootstrap-servers: 'h:1', topic: t}}
+    - {event-type: F, kafka: {bootstrap-servers: [h, 'h:1'], topic: a b, linger: 2s}}
     - {event-type: G, http: {url: 'https://h/'}}
 ",
     );
@@ -196,7 +196,9 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
             "f.yaml:9:23: outbox.handlers[5].http: url must not name 10.0.0.7, which is not public: allow it with \
              `allowed-networks` if it is meant",
-            "f.yaml:10:23: outbox.handlers[6].kafka: this build has no kafka handlers",
+            "f.yaml:10:23: outbox.handlers[6].kafka: bootstrap-servers must name at least one broker, as host:port; \
+             topic must have 1 to 249 letters, digits, dots, hyphens and underscores; \
+             linger must be at most 1 s, and less than the timeout",
         ]
     );
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use backstop_core::setting::SettingFault;
 use backstop_http::{Error, Webhook, WebhookBuilder};
 
+use super::told;
 use crate::config::settings::{Format, Http};
 
 /// A batch holds at most so many events, and waits at most so long for others.
@@ -12,19 +14,20 @@ const LINGER: Duration = Duration::from_millis(5);
 
 /// What is wrong with the settings, in the words of the settings file.
 pub(super) fn check(settings: &Http) -> Result<(), String> {
-    let key = |setting| match setting {
-        "allow_network" => "allowed-networks",
-        "secret" => "secrets",
-        other => other,
-    };
     match webhook("check", settings) {
         Ok(_) => Ok(()),
         Err(Error::Settings { faults, .. }) => {
-            let told = faults.iter().map(|fault| format!("{} {}", key(fault.setting), fault.rule));
-            let told = told.collect::<Vec<_>>().join("; ");
-            Err(told.replace("`allow_network`", "`allowed-networks`"))
+            Err(told(&faults, key).replace("`allow_network`", "`allowed-networks`"))
         }
         Err(other) => Err(other.to_string()),
+    }
+}
+
+fn key(fault: &SettingFault) -> &'static str {
+    match fault.setting {
+        "allow_network" => "allowed-networks",
+        "secret" => "secrets",
+        other => other,
     }
 }
 

@@ -1,13 +1,13 @@
 //! Handlers made from settings: where an event goes once it is claimed.
 //!
-//! Each kind is a file of its own. A kind that this build lacks can be written in a settings file and is refused by
-//! `backstop check`.
+//! Each kind is a file of its own.
 
 mod http;
+mod kafka;
 mod log;
 
-use anyhow::bail;
 use backstop_core::handler::SharedHandler;
+use backstop_core::setting::SettingFault;
 
 use crate::config::settings::{self, Handler, Http, Kafka};
 
@@ -16,7 +16,7 @@ use crate::config::settings::{self, Handler, Http, Kafka};
 pub(crate) enum Target<'a> {
     Log(&'a settings::Log),
     Http(&'a Http),
-    Kafka(#[expect(dead_code, reason = "this build has no such handlers yet")] &'a Kafka),
+    Kafka(&'a Kafka),
 }
 
 impl<'a> Target<'a> {
@@ -42,7 +42,7 @@ impl<'a> Target<'a> {
         match self {
             Self::Log(_) => Ok(()),
             Self::Http(settings) => http::check(settings),
-            Self::Kafka(_) => Err(format!("this build has no {} handlers", self.word())),
+            Self::Kafka(settings) => kafka::check(settings),
         }
     }
 }
@@ -52,6 +52,12 @@ pub(crate) fn build(outbox: &str, target: Target<'_>) -> anyhow::Result<SharedHa
     match target {
         Target::Log(settings) => Ok(SharedHandler::new(log::Log::new(outbox, settings))),
         Target::Http(settings) => Ok(SharedHandler::new(http::webhook(outbox, settings)?)),
-        Target::Kafka(_) => bail!("this build has no {} handlers", target.word()),
+        Target::Kafka(settings) => Ok(SharedHandler::new(kafka::publisher(outbox, settings)?)),
     }
+}
+
+/// All faults in one line, each setting by its key in the settings file.
+fn told(faults: &[SettingFault], key: impl Fn(&SettingFault) -> &'static str) -> String {
+    let told: Vec<_> = faults.iter().map(|fault| format!("{} {}", key(fault), fault.rule)).collect();
+    told.join("; ")
 }

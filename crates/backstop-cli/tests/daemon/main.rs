@@ -6,5 +6,6 @@ mod ending;
 mod migrating;
 mod serving;
 mod support;
+mod topics;
 mod two_nodes;
 mod webhooks;

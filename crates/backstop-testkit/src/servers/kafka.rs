@@ -8,7 +8,7 @@ const SERVICE: Service =
 
 /// A part of a Kafka cluster that nobody else uses: all topics and groups with a prefix of its own.
 ///
-/// Topics are not removed, since that would need a client.
+/// Topics are not removed, so that a test that has failed can be looked into.
 ///
 /// ```no_run
 /// # backstop_testkit::suite::block_on(async {
@@ -25,12 +25,16 @@ pub struct KafkaSpace {
 /// Finds the cluster of `BACKSTOP_TEST_KAFKA_BOOTSTRAP`; `None` if there is none, and then the test is
 /// marked as [skipped](crate::skip()).
 pub async fn kafka() -> Option<KafkaSpace> {
-    let bootstrap = SERVICE.answering_place(9092).await?;
-    // Hyphens, because Kafka's metrics take dots and underscores for the same.
-    Some(KafkaSpace { bootstrap, prefix: format!("{}-", name::fresh('-')) })
+    Some(KafkaSpace::at(SERVICE.answering_place(9092).await?))
 }
 
 impl KafkaSpace {
+    /// A part of the cluster at that address.
+    pub(super) fn at(bootstrap: String) -> Self {
+        // Hyphens, because Kafka's metrics take dots and underscores for the same.
+        Self { bootstrap, prefix: format!("{}-", name::fresh('-')) }
+    }
+
     /// The address, or addresses, for a client.
     pub fn bootstrap(&self) -> &str {
         &self.bootstrap

@@ -18,7 +18,11 @@
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod database;
 mod directory;
+#[cfg(all(any(feature = "kafka", feature = "postgres"), unix))]
+mod guarded;
 mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_client;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod left_behind;
 #[cfg(feature = "mysql")]
@@ -28,8 +32,11 @@ mod name;
 mod pgbouncer;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(all(feature = "kafka", unix))]
+mod private_kafka;
 #[cfg(all(feature = "postgres", unix))]
 mod private_postgres;
+mod python;
 mod redis;
 mod service;
 #[cfg(feature = "sqlite")]
@@ -37,12 +44,17 @@ mod sqlite;
 
 pub use directory::{Directory, directory};
 pub use kafka::{KafkaSpace, kafka};
+#[cfg(feature = "kafka")]
+pub use kafka_client::FoundRecord;
 #[cfg(feature = "mysql")]
 pub use mysql::{MysqlDatabase, mysql};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresDatabase, postgres};
+#[cfg(all(feature = "kafka", unix))]
+pub use private_kafka::{PrivateKafka, private_kafka};
 #[cfg(all(feature = "postgres", unix))]
 pub use private_postgres::{PrivatePostgres, private_postgres};
+pub use python::python;
 pub use redis::{RedisSpace, redis};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteDatabase, sqlite};

@@ -2,25 +2,18 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
-use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
+use super::guarded::{Guarded, PATIENCE, free_port};
 use super::{Directory, directory};
 use crate::skip;
-
-/// How long a server may take to start, recovery included, and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Runs the server and ends it when the standard input does: with the test, however that ends.
-const GUARD: &str = r#""$@" & server=$!; read -r _; kill -s INT "$server" 2>/dev/null; wait "$server""#;
 
 /// A PostgreSQL server of the test's own, on a free port of the loopback address, with a server's defaults:
 /// what it has committed survives it. It ends with this value, and its data goes with it.
@@ -40,7 +33,7 @@ pub struct PrivatePostgres {
     account: Option<(u32, u32)>,
     port: u16,
     environment: Vec<(String, OsString)>,
-    running: Option<Child>,
+    running: Option<Guarded>,
 }
 
 /// Starts a server; `None` where PostgreSQL is not installed or cannot be started, and then the test is marked
@@ -81,9 +74,8 @@ impl PrivatePostgres {
     ///
     /// If it does not end.
     pub async fn stop(&mut self) {
-        if let Some(mut guard) = self.running.take() {
-            drop(guard.stdin.take());
-            ended(&mut guard).await;
+        if let Some(server) = self.running.take() {
+            server.stop().await;
         }
     }
 
@@ -103,22 +95,15 @@ impl PrivatePostgres {
     ///
     /// If it cannot be killed.
     pub async fn kill(&mut self) {
-        let Some(mut guard) = self.running.take() else { return };
-        let lock = self.data().join("postmaster.pid");
-        let pid = fs::read_to_string(&lock).expect("the lock file of a running server");
-        let pid = pid.lines().next().expect("its process id").to_owned();
-        // The shell's own `kill`: the program of that name is missing on slim machines.
-        let killed = Command::new("sh").args(["-c", r#"kill -s KILL "$1""#, "sh", &pid]).status();
-        assert!(killed.is_ok_and(|status| status.success()), "cannot kill process {pid}");
-        drop(guard.stdin.take());
-        ended(&mut guard).await;
+        let Some(server) = self.running.take() else { return };
+        server.kill().await;
         // Its children need a moment to notice, and refuse a new server until then.
         let deadline = Instant::now() + PATIENCE;
         while somebody_works_in(&self.data()) {
             assert!(Instant::now() < deadline, "processes of the killed server do not end");
             sleep(Duration::from_millis(10)).await;
         }
-        let _ = fs::remove_file(lock);
+        let _ = fs::remove_file(self.data().join("postmaster.pid"));
     }
 
     /// Everything up to the first start.
@@ -145,16 +130,17 @@ impl PrivatePostgres {
         let log = File::options().create(true).append(true).open(self.log());
         let log = log.map_err(|error| error.to_string())?;
         let again = log.try_clone().map_err(|error| error.to_string())?;
-        let mut guard = self.command(Path::new("sh"));
-        guard.args(["-c", GUARD, "sh"]).arg(self.programs.join("postgres")).arg("-D").arg(self.data());
+        let mut guard =
+            Guarded::command(self.command(Path::new("sh")), "INT", &self.programs.join("postgres"));
+        guard.arg("-D").arg(self.data());
         // No Unix socket: its path would break the limit of 107 bytes in some temporary folders.
         for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories="] {
             guard.args(["-c", setting]);
         }
         guard.args(["-c", &format!("port={}", self.port)]);
         guard.envs(self.environment.iter().map(|(name, value)| (name, value)));
-        guard.stdin(Stdio::piped()).stdout(log).stderr(again);
-        self.running = Some(guard.spawn().map_err(|error| error.to_string())?);
+        guard.stdout(log).stderr(again);
+        self.running = Some(Guarded::spawn(guard, self.home.path()).map_err(|error| error.to_string())?);
         let deadline = Instant::now() + PATIENCE;
         loop {
             match PgConnection::connect(&self.url()).await {
@@ -187,24 +173,6 @@ impl PrivatePostgres {
     }
 }
 
-impl Drop for PrivatePostgres {
-    fn drop(&mut self) {
-        if let Some(mut guard) = self.running.take() {
-            drop(guard.stdin.take());
-            // Waited for, so that nothing is written into a folder that is being removed.
-            let _ = guard.wait();
-        }
-    }
-}
-
-async fn ended(guard: &mut Child) {
-    let deadline = Instant::now() + PATIENCE;
-    while guard.try_wait().expect("a child to wait for").is_none() {
-        assert!(Instant::now() < deadline, "PostgreSQL does not end");
-        sleep(Duration::from_millis(10)).await;
-    }
-}
-
 /// The programs of the newest version here: in Debian's folders, or else on the path.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().filter_map(Result::ok);
@@ -230,10 +198,6 @@ fn account() -> Result<Option<(u32, u32)>, String> {
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     });
     ids.map(Some).ok_or_else(|| "there is no user `postgres`, as whom it must run under root".to_owned())
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 fn somebody_works_in(folder: &Path) -> bool {

@@ -1,0 +1,93 @@
+//! The publisher: a handler that writes each event to one topic.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::retry::Jitter;
+use backstop_core::target::{Ruling, Target};
+use backstop_core::{Event, Failure, Handler, Outcome};
+
+use crate::builder::PublisherBuilder;
+use crate::connection::Connection;
+use crate::record::{Mode, Record};
+use crate::verdict::judge;
+
+/// Writes events to a topic. It is a [`Handler`], so an outbox delivers to it like to any other, and a cheap
+/// handle: clones share connection, breaker and [`Target`], and one may be registered for many events.
+///
+/// A record is confirmed in a few milliseconds and nothing is waited for in between, so the outbox's
+/// `worker_count` says how many are under way at once: a few hundred suit a relay.
+///
+/// ```no_run
+/// use backstop_core::{Event, Handler, Outcome};
+/// use backstop_kafka::Publisher;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let orders = Publisher::to("localhost:9092", "orders").build()?;
+/// let order = Event::of("OrderPlaced").aggregate("Order", "42").json(&["tea"])?;
+/// assert_eq!(orders.handle(order).await.unwrap(), Outcome::Done);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Publisher(Arc<Relay>);
+
+/// What the clones of a publisher share.
+pub(crate) struct Relay {
+    pub(crate) connection: Connection,
+    pub(crate) target: Target,
+    pub(crate) topic: String,
+    pub(crate) mode: Mode,
+    pub(crate) source: String,
+    pub(crate) timeout: Duration,
+}
+
+impl Publisher {
+    /// Begins a publisher to a topic of the cluster that these brokers (`host:port`, separated by commas) belong to.
+    /// Nothing is checked until [`build`](PublisherBuilder::build).
+    pub fn to(bootstrap_servers: impl Into<String>, topic: impl Into<String>) -> PublisherBuilder {
+        PublisherBuilder::new(bootstrap_servers.into(), topic.into())
+    }
+
+    /// Where its events go, for operators: whether it is called, and the switch.
+    pub fn target(&self) -> &Target {
+        &self.0.target
+    }
+
+    pub(crate) fn new(relay: Relay) -> Self {
+        Self(Arc::new(relay))
+    }
+}
+
+impl Handler for Publisher {
+    async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+        self.0.publish(&event).await.into()
+    }
+}
+
+impl Relay {
+    /// The whole of a delivery: ask for leave, send, judge, rule.
+    async fn publish(&self, event: &Event) -> Ruling {
+        let record = match Record::of(event, &self.source, self.mode) {
+            Ok(record) => record,
+            Err(refusal) => return Ruling::Failed(refusal),
+        };
+        let permit = match self.target.admit(Jitter::random()) {
+            Ok(permit) => permit,
+            Err(wait) => return Ruling::PutOff(wait),
+        };
+        let ended = self.connection.publish(&self.topic, &record).await;
+        permit.rule(judge(ended, &self.topic, self.timeout), Jitter::random())
+    }
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Relay { target, topic, source, .. } = &*self.0;
+        f.debug_struct("Publisher")
+            .field("target", target)
+            .field("topic", topic)
+            .field("source", source)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! Events as records: the binary and structured modes of the CloudEvents binding for Kafka.
+
+use std::borrow::Cow;
+
+use backstop_core::Event;
+use backstop_core::event::cloudevents;
+use backstop_core::target::Refusal;
+use rdkafka::message::{Header, OwnedHeaders};
+
+const CONTENT_TYPE: &str = "content-type";
+/// What tracing libraries look for beside the attributes of CloudEvents.
+const TRACE: [&str; 2] = ["traceparent", "tracestate"];
+
+/// How an event becomes a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// The payload is the value, the attributes are headers.
+    Binary,
+    /// The value is the whole event as JSON.
+    Structured,
+}
+
+/// A record but for its topic.
+#[derive(Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) key: Option<&'a str>,
+    pub(crate) value: Cow<'a, str>,
+    headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+}
+
+impl<'a> Record<'a> {
+    pub(crate) fn of(event: &'a Event, source: &'a str, mode: Mode) -> Result<Self, Refusal> {
+        let record = match mode {
+            Mode::Binary => binary(event, source),
+            Mode::Structured => structured(event, source),
+        };
+        let mut record = record.map_err(|error| {
+            Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
+        })?;
+        let traced =
+            TRACE.into_iter().filter_map(|name| Some((name.into(), event.headers().get(name)?.into())));
+        record.headers.extend(traced);
+        Ok(record)
+    }
+
+    /// The headers as librdkafka takes them, which it does by taking them away.
+    pub(crate) fn headers(&self) -> OwnedHeaders {
+        let headers = OwnedHeaders::new_with_capacity(self.headers.len());
+        self.headers.iter().fold(headers, |headers, (key, value)| {
+            headers.insert(Header { key, value: Some(value.as_bytes()) })
+        })
+    }
+}
+
+fn binary<'a>(event: &'a Event, source: &'a str) -> Result<Record<'a>, cloudevents::CloudEventError> {
+    let attributes = cloudevents::attributes(event, source)?.into_iter();
+    let headers = attributes.map(|(name, value)| match name {
+        "datacontenttype" => (CONTENT_TYPE.into(), value),
+        name => (format!("ce_{name}").into(), value),
+    });
+    Ok(Record { key: event.aggregate_id(), value: event.payload_json().into(), headers: headers.collect() })
+}
+
+fn structured<'a>(event: &'a Event, source: &'a str) -> Result<Record<'a>, cloudevents::CloudEventError> {
+    let value = cloudevents::to_json(event, source)?.into();
+    let headers = vec![(CONTENT_TYPE.into(), cloudevents::CONTENT_TYPE.into())];
+    Ok(Record { key: event.aggregate_id(), value, headers })
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::message::Headers as _;
+
+    use super::*;
+
+    fn headers(record: &Record<'_>) -> Vec<(String, String)> {
+        let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+        record.headers().iter().map(|header| (header.key.to_owned(), text(header.value))).collect()
+    }
+
+    fn placed() -> Event {
+        let event = Event::of("OrderPlaced").id("e-1").aggregate("Order", "42");
+        let event = event.occurred_at("2030-01-31T12:00:00Z".parse().unwrap());
+        let event = event.header("traceparent", "00-aa-bb-01").header("Reply To", "shop");
+        event.payload_json(r#"{ "total": 1.10 }"#).build().unwrap()
+    }
+
+    #[test]
+    fn in_binary_mode_the_payload_is_untouched_and_the_attributes_are_headers() {
+        let event = placed();
+        let record = Record::of(&event, "/shop", Mode::Binary).unwrap();
+        assert_eq!((record.key, &*record.value), (Some("42"), r#"{ "total": 1.10 }"#));
+        let expected = [
+            ("ce_specversion", "1.0"),
+            ("ce_id", "e-1"),
+            ("ce_source", "/shop"),
+            ("ce_type", "OrderPlaced"),
+            ("ce_subject", "42"),
+            ("ce_time", "2030-01-31T12:00:00Z"),
+            ("content-type", "application/json"),
+            ("ce_aggregatetype", "Order"),
+            ("ce_traceparent", "00-aa-bb-01"),
+            ("ce_headers", r#"{"Reply To":"shop"}"#),
+            ("traceparent", "00-aa-bb-01"),
+        ];
+        assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn in_structured_mode_the_value_is_the_event() {
+        let event = placed();
+        let record = Record::of(&event, "/shop", Mode::Structured).unwrap();
+        assert_eq!(record.value, cloudevents::to_json(&event, "/shop").unwrap());
+        let expected = [("content-type", "application/cloudevents+json"), ("traceparent", "00-aa-bb-01")];
+        assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn an_event_about_nothing_in_particular_has_no_key() {
+        let event = Event::of_json("Ping", "{}").unwrap();
+        assert_eq!(Record::of(&event, "/shop", Mode::Binary).unwrap().key, None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Settings: every fault is named at once, and no secret is shown.
+
+use std::time::Duration;
+
+use backstop_kafka::{Error, Publisher};
+
+fn faults(built: Result<Publisher, Error>) -> Vec<String> {
+    let Err(Error::Settings { faults, .. }) = built else { panic!("it was built") };
+    faults.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn every_fault_is_named_at_once() {
+    let publisher = Publisher::to("localhost", "a b")
+        .source("")
+        .timeout(Duration::ZERO)
+        .pause(Duration::MAX)
+        .linger(Duration::from_secs(2))
+        .property("acks", "0");
+    assert_eq!(
+        faults(publisher.build()),
+        [
+            "bootstrap_servers must name at least one broker, as host:port",
+            "topic must have 1 to 249 letters, digits, dots, hyphens and underscores",
+            "source must be a URI reference such as /shop/orders",
+            "timeout must be between 1 ms and a day",
+            "pause must be between 1 ms and a day",
+            "linger must be at most 1 s, and less than the timeout",
+            "property must not set acks: use the method for it, or leave it as it is",
+        ]
+    );
+}
+
+#[test]
+fn a_property_that_librdkafka_does_not_know_is_named_without_its_value() {
+    let unknown = Publisher::to("localhost:9092", "orders").property("sasl.pasword", "hunter2");
+    assert!(!format!("{unknown:?}").contains("hunter2"));
+    let told = faults(unknown.build()).join("; ");
+    assert!(told.starts_with("property sasl.pasword is not understood"), "{told}");
+    assert!(!told.contains("hunter2"), "{told}");
+
+    let wrong = Publisher::to("localhost:9092", "orders").property("compression.type", "hunter2");
+    let told = faults(wrong.build()).join("; ");
+    assert!(told.starts_with("property compression.type is not understood"), "{told}");
+}
+
+#[test]
+fn every_topic_that_kafka_allows_is_allowed() {
+    for topic in ["a", "a.b_c-D9", &"x".repeat(249)] {
+        Publisher::to("h:1, [::1]:9092", topic).build().unwrap();
+    }
+    for topic in ["", ".", "..", "ü", "a/b", &"x".repeat(250)] {
+        assert_eq!(faults(Publisher::to("h:1", topic).build()).len(), 1, "{topic}");
+    }
+    for brokers in ["", "h", "h:", ":9092", "h:99999", "h:1,,h:2"] {
+        assert_eq!(faults(Publisher::to(brokers, "t").build()).len(), 1, "{brokers}");
+    }
+}
