@@ -3,6 +3,9 @@
 #[doc = include_str!("../../docs/guides/dead-letter-directory.md")]
 pub mod dead_letter_directory {}
 
+#[doc = include_str!("../../docs/guides/from-the-java-framework.md")]
+pub mod from_the_java_framework {}
+
 #[doc = include_str!("../../docs/guides/kafka.md")]
 pub mod kafka {}
 

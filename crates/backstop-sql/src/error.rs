@@ -49,6 +49,23 @@ pub enum Error {
     )]
     TableName(String),
 
+    /// A time zone that is none.
+    #[error(
+        "time zone {0:?} must be UTC or a fixed distance from it such as +02:00, at most 14 hours; the name of a zone \
+         does not do, since an hour comes twice where clocks are set back"
+    )]
+    TimeZone(String),
+
+    /// A time zone was given for a table whose columns leave no doubt.
+    #[error(
+        "setting time_zone is for columns that carry no time zone, DATETIME on MySQL and TIMESTAMP on PostgreSQL; not \
+         all moments of table {table} are kept in such columns, so leave the setting out"
+    )]
+    TimeZoneKnown {
+        /// The table.
+        table: String,
+    },
+
     /// There is no such table.
     #[error(
         "there is no table {table}; let `migrate` create it, or run the .sql file of your database from docs/sql"

@@ -18,12 +18,14 @@ pub mod statement;
 pub mod store;
 mod stores;
 mod table;
+mod time_zone;
 mod wake_up;
 
 pub use error::{Error, SettingFault};
 pub use outbox::Outbox;
 pub use stores::Supported;
 pub use table::TableName;
+pub use time_zone::TimeZone;
 
 /// MySQL and MariaDB.
 #[cfg(feature = "mysql")]

@@ -104,6 +104,12 @@ impl Statement {
         Self { prepared: false, ..self.clone() }
     }
 
+    /// The same statement with other values.
+    pub(crate) fn with_values(&self, other: impl Fn(Value) -> Value) -> Self {
+        let Self { marks, text, values, prepared } = self.clone();
+        Self { marks, text, values: values.into_iter().map(other).collect(), prepared }
+    }
+
     /// Whether the server may prepare it once and remember it.
     pub fn is_prepared(&self) -> bool {
         self.prepared

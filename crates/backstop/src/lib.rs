@@ -65,4 +65,4 @@ pub use backstop_sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use backstop_sql::sqlite;
 #[cfg(feature = "sql")]
-pub use backstop_sql::{Error, Outbox, Supported, TableName, connection, outbox, statement, store};
+pub use backstop_sql::{Error, Outbox, Supported, TableName, TimeZone, connection, outbox, statement, store};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use backstop_sql::TableName;
 use backstop_sql::store::{SqlStore, Store};
+use backstop_sql::{TableName, TimeZone};
 
 use crate::commands::database_word;
 use crate::config;
@@ -29,7 +29,8 @@ pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
 async fn migrate(outbox: &Outbox, triggers: bool) -> anyhow::Result<()> {
     let Outbox { name, database, .. } = outbox;
     let table = TableName::new(database.table.clone())?;
-    let mut store = SqlStore::connect(database.url.reveal(), table).await?;
+    let zone = TimeZone::new(&database.time_zone)?;
+    let mut store = SqlStore::connect(database.url.reveal(), table).await?.time_zone(zone);
     if database.behind_pooler {
         store = store.behind_pooler();
     }

@@ -131,6 +131,19 @@ static DATABASE: &[Key] = &[
     ),
     one("table", Kind::Table, Is("outbox_event"), "The table."),
     one(
+        "time-zone",
+        Kind::TimeZone,
+        Is("UTC"),
+        "The zone of the table's moments where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL. \
+         For others it stays `UTC`.",
+    ),
+    one(
+        "beside-java",
+        Kind::Flag,
+        Is("false"),
+        "Whether the Java framework delivers from the same table. It needs mode `multi-node` and `poller.skip-recent`.",
+    ),
+    one(
         "pool-size",
         Kind::Number { min: 1, max: 1_000 },
         Is("10"),

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use backstop_sql::TableName;
 use backstop_sql::store::DatabaseKind;
+use backstop_sql::{TableName, TimeZone};
 use serde_json::{Value, json};
 use sqlx::mysql::MySqlConnectOptions;
 use sqlx::postgres::PgConnectOptions;
@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     Time { plain: Plain, zero: bool },
     /// The name of a table.
     Table,
+    /// UTC, or a fixed distance from it.
+    TimeZone,
     /// The URL of a database. It may hold a password and is never shown.
     DatabaseUrl,
     /// The URL of a web server.
@@ -74,6 +76,7 @@ impl Kind {
                 millis(text, plain).filter(|time| zero || *time > 0).map(Value::from)
             }
             Self::Table => TableName::new(text).is_ok().then(|| json!(text)),
+            Self::TimeZone => TimeZone::new(text).is_ok().then(|| json!(text)),
             Self::DatabaseUrl => return database_url(text),
             Self::WebUrl => is_web_url(text).then(|| json!(text)),
             Self::Address => text.parse::<SocketAddr>().ok().map(|_| json!(text)),
@@ -115,6 +118,7 @@ impl Kind {
                 "a letter or underscore followed by letters, digits or underscores, at most 63 in all"
                     .to_owned()
             }
+            Self::TimeZone => "UTC or a fixed distance from it such as +02:00, at most 14 hours".to_owned(),
             Self::DatabaseUrl => "a URL that begins with postgres:, mysql:, mariadb: or sqlite:".to_owned(),
             Self::WebUrl => "a URL that begins with https:// or http://".to_owned(),
             Self::Secret => "env:NAME or file:PATH".to_owned(),
@@ -138,6 +142,7 @@ impl Kind {
             Self::Time { plain: Plain::Seconds, .. } => "time, or seconds".to_owned(),
             Self::Time { plain: Plain::Nothing, .. } => "time".to_owned(),
             Self::Table => "table name".to_owned(),
+            Self::TimeZone => "`UTC`, or a distance from it such as `+02:00`".to_owned(),
             Self::DatabaseUrl => "database URL, or where it is kept".to_owned(),
             Self::WebUrl => "URL".to_owned(),
             Self::Secret => "where the secret is kept".to_owned(),
@@ -154,6 +159,7 @@ impl Kind {
             Self::Number { .. } | Self::Time { .. } => json!(1),
             Self::Choice(words) => json!(words.first()),
             Self::Address => json!("127.0.0.1:0"),
+            Self::TimeZone => json!("UTC"),
             _ => json!(""),
         }
     }

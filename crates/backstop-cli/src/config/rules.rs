@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use backstop_sql::TimeZone;
 use backstop_sql::store::DatabaseKind;
 
 use super::fault::Findings;
@@ -57,6 +58,15 @@ impl Rules<'_> {
         if database.behind_pooler && kind.is_some_and(|kind| kind != DatabaseKind::Postgres) {
             self.fault(&format!("{path}.database.behind-pooler"), "is for PostgreSQL only");
         }
+        if kind == Some(DatabaseKind::Sqlite)
+            && TimeZone::new(&database.time_zone).is_ok_and(|zone| zone != TimeZone::default())
+        {
+            self.fault(
+                &format!("{path}.database.time-zone"),
+                "means nothing on SQLite, which keeps moments in UTC",
+            );
+        }
+        self.beside_java(outbox);
         if *mode != Mode::WriterOnly && outbox.handlers.is_empty() {
             let what = "is required: without handlers every event would be dead at once; for change-data capture use \
                         mode: writer-only";
@@ -64,6 +74,27 @@ impl Rules<'_> {
         }
         self.without_effect(outbox);
         self.handlers(outbox);
+    }
+
+    /// The Java framework knows of claims, and of nothing else that could keep two from the same row.
+    fn beside_java(&mut self, Outbox { path, mode, poller, database, .. }: &Outbox) {
+        if !database.beside_java {
+            return;
+        }
+        if *mode != Mode::MultiNode {
+            let what =
+                format!("needs mode: multi-node, not {mode}: claims alone keep two from taking the same row");
+            self.fault(&format!("{path}.database.beside-java"), what);
+        }
+        if poller.skip_recent.is_zero() {
+            let what = "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has \
+                        in memory are unclaimed";
+            self.fault(&format!("{path}.poller.skip-recent"), what);
+        }
+        if self.places.has(&format!("{path}.claim-locking.hot-grace")) {
+            let what = "has no effect with database.beside-java: born claims last as long as any other";
+            self.warn(&format!("{path}.claim-locking.hot-grace"), what);
+        }
     }
 
     /// Settings that mean nothing in the mode, or while their group is switched off.

@@ -83,6 +83,8 @@ impl fmt::Display for Mode {
 pub(crate) struct Database {
     pub(crate) url: Secret,
     pub(crate) table: String,
+    pub(crate) time_zone: String,
+    pub(crate) beside_java: bool,
     pub(crate) pool_size: u32,
     pub(crate) migrate: bool,
     pub(crate) wake_ups: bool,

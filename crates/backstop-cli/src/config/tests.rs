@@ -123,6 +123,48 @@ fn several_nodes_need_claim_locking_and_it_is_off_unless_switched_on() {
     assert!(faults(&with("  mode: multi-node\n  claim-locking: {enabled: true}\n")).is_empty());
 }
 
+#[test]
+fn beside_the_java_framework_there_are_claims_and_young_rows_are_left_alone() {
+    let least = LEAST.replace("{url: 'sqlite:a.db'}", "{url: 'mysql://u@h/d', beside-java: true}");
+    let with = |lines: &str| least.clone() + lines;
+    let claims = "  mode: multi-node\n  claim-locking: {enabled: true}\n";
+    let young = "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has in \
+                 memory are unclaimed";
+    let alone = "needs mode: multi-node, not single-node: claims alone keep two from taking the same row";
+    assert_eq!(
+        faults(&least),
+        [
+            format!("f.yaml:1:1: outbox.poller.skip-recent: {young}"),
+            format!("f.yaml:2:36: outbox.database.beside-java: {alone}"),
+        ]
+    );
+    let told = faults(&with(&format!("{claims}  poller: {{skip-recent: 0s}}\n")));
+    assert_eq!(told, [format!("f.yaml:6:12: outbox.poller.skip-recent: {young}")]);
+    let fine = with(&format!("{claims}  poller: {{skip-recent: 10s}}\n"));
+    assert!(faults(&fine).is_empty() && outbox(&fine).database.beside_java);
+    let graced = fine.replace("enabled: true}", "enabled: true, hot-grace: 1s}");
+    let warned = checked(&graced, &[]).warnings();
+    let idle = "has no effect with database.beside-java: born claims last as long as any other";
+    assert_eq!(warned, [format!("f.yaml:5:34: outbox.claim-locking.hot-grace: {idle}")]);
+}
+
+#[test]
+fn a_time_zone_is_utc_or_a_fixed_distance_from_it_and_means_nothing_on_sqlite() {
+    let on = |url: &str, zone: &str| {
+        LEAST.replace("{url: 'sqlite:a.db'}", &format!("{{url: '{url}', time-zone: {zone}}}"))
+    };
+    assert_eq!(outbox(LEAST).database.time_zone, "UTC");
+    assert_eq!(outbox(&on("mysql://u@h/d", "+02:00")).database.time_zone, "+02:00");
+    assert!(faults(&on("sqlite:a.db", "UTC")).is_empty());
+    let told = faults(&on("mysql://u@h/d", "Europe/Berlin"));
+    let what =
+        "must be UTC or a fixed distance from it such as +02:00, at most 14 hours, not `Europe/Berlin`";
+    assert_eq!(told, [format!("f.yaml:2:47: outbox.database.time-zone: {what}")]);
+    let told = faults(&on("sqlite:a.db", "+02:00"));
+    let what = "means nothing on SQLite, which keeps moments in UTC";
+    assert_eq!(told, [format!("f.yaml:2:34: outbox.database.time-zone: {what}")]);
+}
+
 /// Rules: O-077.
 #[test]
 fn without_a_database_there_is_no_outbox() {

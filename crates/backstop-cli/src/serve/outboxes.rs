@@ -108,7 +108,7 @@ async fn build_and_start<DB: Reached>(
                 Some(owner) => builder.claim_locking_as(owner, claims.lock_timeout),
                 None => builder.claim_locking(claims.lock_timeout),
             };
-            builder.hot_grace(claims.hot_grace).start().await
+            builder.hot_grace(claims.hot_grace).beside_java(settings.database.beside_java).start().await
         }
         settings::Mode::Ordered => {
             let builder = common(Outbox::ordered(pool), settings, several);
@@ -134,6 +134,7 @@ fn common<DB: Reached, M: Mode>(
     let mut builder = DB::through(builder, database.behind_pooler)
         .name(name)
         .table(&database.table)
+        .time_zone(&database.time_zone)
         .migrate(database.migrate)
         .wake_ups(database.wake_ups)
         .metrics_prefix(prefix);

@@ -25,7 +25,7 @@ use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
 use crate::pooler::Pooled;
 use crate::store::{Born, Done, Order, SqlStore, Store};
-use crate::{Error, Supported, TableName};
+use crate::{Error, Supported, TableName, TimeZone};
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
 #[must_use = "an outbox does nothing until `start` is called"]
@@ -33,6 +33,7 @@ pub struct Builder<DB: Supported, M> {
     pool: sqlx::Pool<DB>,
     name: String,
     table: String,
+    time_zone: String,
     migrate: bool,
     guard: bool,
     wake_ups: bool,
@@ -45,6 +46,7 @@ pub struct Builder<DB: Supported, M> {
     dispatcher: dispatcher::Settings,
     poller: poller::Settings,
     hot_grace: Duration,
+    company: Company,
     done: Done,
     purge: Option<purge::Settings>,
     purger: Option<Box<dyn Purger>>,
@@ -62,12 +64,22 @@ enum Reach {
     Pooled,
 }
 
+/// Who else delivers from the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Company {
+    /// Nobody, or nodes of Backstop.
+    Ours,
+    /// The Java framework too.
+    Java,
+}
+
 impl<DB: Supported, M: Mode> Builder<DB, M> {
     pub(super) fn new(pool: sqlx::Pool<DB>) -> Self {
         Self {
             pool,
             name: "outbox".to_owned(),
             table: TableName::default().to_string(),
+            time_zone: TimeZone::default().to_string(),
             migrate: true,
             guard: true,
             wake_ups: true,
@@ -80,6 +92,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             dispatcher: dispatcher::Settings::default(),
             poller: poller::Settings::default(),
             hot_grace: Duration::from_secs(30),
+            company: Company::Ours,
             done: Done::Keep,
             purge: None,
             purger: None,
@@ -98,6 +111,14 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// The table. Defaults to `outbox_event`.
     pub fn table(mut self, table: impl Into<String>) -> Self {
         self.table = table.into();
+        self
+    }
+
+    /// The zone that the table's moments are in, where its columns carry none (`DATETIME` on MySQL, `TIMESTAMP` on
+    /// PostgreSQL): `UTC` or a fixed distance from it such as `+02:00`. Others that write into the table must mean
+    /// the same. Where the columns leave no doubt, anything but UTC is refused. Defaults to `UTC`.
+    pub fn time_zone(mut self, zone: impl Into<String>) -> Self {
+        self.time_zone = zone.into();
         self
     }
 
@@ -163,9 +184,11 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     pub async fn start(mut self) -> Result<Outbox<DB>, Error> {
         self.check()?;
         let table = TableName::new(std::mem::take(&mut self.table))?;
+        let zone = TimeZone::new(&self.time_zone)?;
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
-            let store = SqlStore::new(DB::dialect(), connections.clone(), table.clone()).done(self.done);
+            let store = SqlStore::new(DB::dialect(), connections.clone(), table.clone());
+            let store = store.done(self.done).time_zone(zone);
             Arc::new(if self.reach == Reach::Pooled { store.behind_pooler() } else { store })
         });
         let ready = if self.migrate { store.migrate() } else { store.check() };
@@ -242,7 +265,16 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// How long claims are good for, where the mode has them.
     fn terms(&self) -> Option<Terms> {
         let Locking { timeout, .. } = self.poller.locking.as_ref()?;
-        Some(Terms { hot_grace: self.hot_grace.min(*timeout), timeout: *timeout })
+        Some(Terms { hot_grace: self.born_for(*timeout), timeout: *timeout })
+    }
+
+    /// How long a born claim lasts. The neighbour compares by a clock and a time-out of its own, so beside it no claim
+    /// is made to look older than it is.
+    fn born_for(&self, timeout: Duration) -> Duration {
+        match self.company {
+            Company::Ours => self.hot_grace.min(timeout),
+            Company::Java => timeout,
+        }
     }
 
     /// The writer, with the hot path where the mode has one.
@@ -256,7 +288,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let mut hooks = std::mem::take(&mut self.hooks);
         let born = self.poller.locking.as_ref().map(|Locking { owner, timeout }| Born {
             owner: owner.clone(),
-            age: timeout.saturating_sub(self.hot_grace),
+            age: timeout.saturating_sub(self.born_for(*timeout)),
         });
         if let (Kind::SingleNode | Kind::MultiNode, Some(dispatcher)) = (M::MODE, dispatcher) {
             hooks.add(Arc::new(HotPath::new(dispatcher.feed(), born.as_ref().map(Born::claim))));
@@ -278,6 +310,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             faults.add(
                 "claim_locking",
                 "is required by multi_node: say how old a claim must be before another node may take the row",
+            );
+        }
+        faults.time_zone(&self.time_zone, self.store.is_some());
+        if self.company == Company::Java && self.poller.skip_recent.is_zero() {
+            faults.add(
+                "skip_recent",
+                "must be longer than zero with beside_java: rows that the other side has in memory are unclaimed",
             );
         }
         faults.longer_than_zero("hot_grace", self.hot_grace);
@@ -447,6 +486,14 @@ impl<DB: Supported> Builder<DB, MultiNode> {
     /// after this time. Defaults to 30 s, and is never longer than the claim's time-out.
     pub fn hot_grace(mut self, grace: Duration) -> Self {
         self.hot_grace = grace;
+        self
+    }
+
+    /// Whether the Java framework delivers from the same table, in its mode for several nodes. Then
+    /// [`skip_recent`](Self::skip_recent) is required, and born claims last as long as any other, whatever
+    /// [`hot_grace`](Self::hot_grace) says. Defaults to no.
+    pub fn beside_java(mut self, beside: bool) -> Self {
+        self.company = if beside { Company::Java } else { Company::Ours };
         self
     }
 }

@@ -27,6 +27,29 @@ pub enum SingleNode {}
 /// Outbox::multi_node(pool).claim_locking(Duration::from_secs(300)).worker_count(8);
 /// # }
 /// ```
+///
+/// Beside the Java framework, on a table whose moments are two hours ahead of UTC and do not say so:
+///
+/// ```
+/// # use std::time::Duration;
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// Outbox::multi_node(pool)
+///     .beside_java(true)
+///     .claim_locking(Duration::from_secs(300))
+///     .skip_recent(Duration::from_secs(10))
+///     .time_zone("+02:00");
+/// # }
+/// ```
+///
+/// No other mode takes claims, so none may work there:
+///
+/// ```compile_fail,E0599
+/// # use backstop_sql::{Outbox, Supported};
+/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
+/// Outbox::single_node(pool).beside_java(true);
+/// # }
+/// ```
 #[derive(Debug)]
 pub enum MultiNode {}
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::Error;
 use crate::error::SettingFault;
+use crate::{Error, TimeZone};
 
 /// The faults found so far.
 #[derive(Debug, Default)]
@@ -23,6 +23,22 @@ impl Faults {
     pub(super) fn longer_than_zero(&mut self, setting: &'static str, value: Duration) {
         if value.is_zero() {
             self.add(setting, "must be longer than zero");
+        }
+    }
+
+    /// A store of one's own knows its zone itself: one that is given beside it would be forgotten.
+    pub(super) fn time_zone(&mut self, zone: &str, own_store: bool) {
+        match TimeZone::new(zone) {
+            Err(_) => {
+                self.add(
+                    "time_zone",
+                    "must be UTC or a fixed distance from it such as +02:00, at most 14 hours",
+                );
+            }
+            Ok(zone) if own_store && !zone.is_utc() => {
+                self.add("time_zone", "means nothing with a store of your own: give it to that store");
+            }
+            Ok(_) => {}
         }
     }
 

@@ -12,6 +12,7 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod statements;
+mod zone;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Done, Due, Place};
 use crate::wake_up::WakeUps;
-use crate::{BoxFuture, Error, TableName};
+use crate::{BoxFuture, Error, TableName, TimeZone};
 
 pub use kind::DatabaseKind;
 pub use sql::SqlStore;
@@ -88,11 +89,23 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// Adds the moment `at` plus `offset`.
     fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta);
 
-    /// Adds the earlier of a moment and the database's now: whose clock is ahead must not put its events off.
-    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp) {
+    /// Adds the earlier of a moment and the database's now, which is `offset` from UTC: whose clock is ahead must not
+    /// put its events off.
+    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp, offset: TimeDelta) {
         statement.push("least(").bind(moment).push(", ");
-        self.moment(statement, At::Database, TimeDelta::zero());
+        self.moment(statement, At::Database, offset);
         statement.push(")");
+    }
+
+    /// The query that counts those of a table's [`MOMENTS`] whose columns carry no time zone, where the database has
+    /// such columns.
+    fn zoneless_moments(&self, _table: &TableName) -> Option<Statement> {
+        None
+    }
+
+    /// What stands behind the database's now in a column's default, so that it is so many minutes ahead of UTC.
+    fn default_ahead(&self, _minutes: i64) -> String {
+        String::new()
     }
 
     /// Adds a JSON text that goes into a JSON column.
@@ -222,6 +235,10 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
 }
 
+/// The columns that hold moments.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+const MOMENTS: &str = "'available_at', 'created_at', 'done_at', 'locked_at'";
+
 /// An index of ours, by what it gives the order for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Index {
@@ -253,11 +270,12 @@ pub struct ClaimQuestion<'a> {
     pub(crate) owner: &'a str,
     pub(crate) timeout: Duration,
     pub(crate) due: Due<'a>,
+    pub(crate) zone: TimeZone,
 }
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl ClaimQuestion<'_> {
     fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> statements::Statements<'a> {
-        statements::Statements { dialect, table: self.table, done: Done::Keep }
+        statements::Statements { dialect, table: self.table, done: Done::Keep, zone: self.zone }
     }
 }

@@ -24,6 +24,7 @@ impl SqlStore {
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn allow_plain_inserts(&self) -> Result<bool, Error> {
+        self.check_zone(&mut *self.connection().await?).await?;
         let mut transaction = self.connections.transaction(self.dialect.migration_begin()).await?;
         self.dialect.lock_migrations(&mut *transaction).await?;
         let allowed = self.run_plain_inserts(&mut *transaction).await;
@@ -36,8 +37,15 @@ impl SqlStore {
 
     async fn run_plain_inserts(&self, connection: &mut dyn Connection) -> Result<(), Error> {
         // As one text: a function's body has semicolons of its own.
-        let mut text = Statement::new(self.dialect.marks());
-        text.push(&self.dialect.plain_inserts().replace("{table}", self.table.as_str()));
-        connection.execute(&text).await.map(drop)
+        let ahead = if self.zone.is_utc() {
+            String::new()
+        } else {
+            self.dialect.default_ahead(self.zone.ahead().num_minutes())
+        };
+        let text =
+            self.dialect.plain_inserts().replace("{table}", self.table.as_str()).replace("{ahead}", &ahead);
+        let mut statement = Statement::new(self.dialect.marks());
+        statement.push(&text);
+        connection.execute(&statement).await.map(drop)
     }
 }

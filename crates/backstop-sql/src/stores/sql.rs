@@ -20,7 +20,8 @@ use crate::statement::{Statement, Value};
 use crate::store::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, Purgeable, Row, Settle, Status, Store,
 };
-use crate::{BoxFuture, Error, TableName, migration};
+use crate::time_zone::Zoned;
+use crate::{BoxFuture, Error, TableName, TimeZone, migration};
 
 /// How many rows one statement names, well below what any database allows as bound values.
 const ROWS_PER_STATEMENT: usize = 500;
@@ -57,6 +58,7 @@ pub struct SqlStore {
     pub(super) table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
+    pub(super) zone: TimeZone,
     pooled: bool,
     patience: Duration,
 }
@@ -125,6 +127,7 @@ impl SqlStore {
             table,
             codec: Arc::new(Json),
             done: Done::Keep,
+            zone: TimeZone::default(),
             pooled: false,
             patience: PATIENCE,
         }
@@ -139,7 +142,7 @@ impl SqlStore {
     /// The statement with which [`claim`](Store::claim) chooses rows, for whoever wants to read its plan.
     #[doc(hidden)]
     pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due<'_>) -> Statement {
-        self.dialect.claim_statement(&ClaimQuestion { table: &self.table, owner, timeout, due })
+        self.dialect.claim_statement(&self.question(owner, timeout, due))
     }
 
     /// The statements that [`purge`](Store::purge) runs, for whoever wants to read their plans.
@@ -168,7 +171,11 @@ impl SqlStore {
     }
 
     fn statements(&self) -> Statements<'_> {
-        Statements { dialect: self.dialect, table: &self.table, done: self.done }
+        Statements { dialect: self.dialect, table: &self.table, done: self.done, zone: self.zone }
+    }
+
+    fn question<'a>(&'a self, owner: &'a str, timeout: Duration, due: Due<'a>) -> ClaimQuestion<'a> {
+        ClaimQuestion { table: &self.table, owner, timeout, due, zone: self.zone }
     }
 
     /// Runs a statement for rows that were claimed together, and tells how many were changed.
@@ -216,8 +223,8 @@ impl SqlStore {
         matches!(error, Error::Database { source, .. } if self.dialect.explain(source) == Some(Explanation::Lost))
     }
 
-    async fn connection(&self) -> Result<Box<dyn Connection + '_>, Error> {
-        self.connections.connection().await
+    pub(super) async fn connection(&self) -> Result<Box<dyn Connection + '_>, Error> {
+        Ok(Box::new(Zoned { inner: self.connections.connection().await?, zone: self.zone }))
     }
 
     /// Runs a statement within the caller's transaction.
@@ -254,7 +261,7 @@ impl SqlStore {
         Ok(Count::up_to(cap.into(), events))
     }
 
-    async fn fetch_count(
+    pub(super) async fn fetch_count(
         &self,
         connection: &mut dyn Connection,
         statement: &Statement,
@@ -273,7 +280,8 @@ impl Store for SqlStore {
             let migrating =
                 tokio::spawn(async move { migration::migrate(dialect, &*connections, &table).await });
             let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was broken off")));
-            migrated.map_err(|error| self.explain(error))
+            migrated.map_err(|error| self.explain(error))?;
+            self.check_zone(&mut *self.connection().await?).await
         })
     }
 
@@ -281,7 +289,8 @@ impl Store for SqlStore {
         Box::pin(async {
             let mut connection = self.connection().await?;
             let checked = migration::check(self.dialect, &mut *connection, &self.table).await;
-            checked.map_err(|error| self.explain(error))
+            checked.map_err(|error| self.explain(error))?;
+            self.check_zone(&mut *connection).await
         })
     }
 
@@ -295,7 +304,8 @@ impl Store for SqlStore {
             let with_headers = |event| Ok((event, self.headers_of(event)?));
             let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
             let parts: Vec<_> = in_parts(&events).collect();
-            let mut unprepared = Unprepared(connection);
+            let mut zoned = Zoned { inner: connection, zone: self.zone };
+            let mut unprepared = Unprepared(&mut zoned as &mut dyn Connection);
             let connection = if self.pooled { &mut unprepared as &mut dyn Connection } else { unprepared.0 };
             if let [part] = parts[..] {
                 return self.execute(connection, &self.statements().insert(part, born)).await.map(drop);
@@ -341,10 +351,11 @@ impl Store for SqlStore {
         due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
-            let question = ClaimQuestion { table: &self.table, owner, timeout, due };
+            let question = self.question(owner, timeout, due);
+            let connections = Zoned { inner: self.connections.clone(), zone: self.zone };
             let mut tries = 1;
             let claimed = loop {
-                match self.dialect.claim(&*self.connections, question).await {
+                match self.dialect.claim(&connections, question).await {
                     Err(error) if tries < TRIES && self.lost(&error) => {
                         tracing::debug!(%error, "claiming again");
                         tries += 1;
@@ -457,11 +468,12 @@ impl Store for SqlStore {
         limit: u32,
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(self.in_time(async move {
+            let mut connection = Zoned { inner: connection, zone: self.zone };
             let mut purged = 0;
             for part in what.parts() {
                 let left = limit.saturating_sub(u32::try_from(purged).unwrap_or(u32::MAX));
                 let statement = self.statements().purge(*part, what, at, age, left);
-                purged += self.execute(connection, &statement).await?;
+                purged += self.execute(&mut connection, &statement).await?;
             }
             Ok(purged)
         }))

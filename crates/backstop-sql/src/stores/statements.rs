@@ -7,9 +7,9 @@ use chrono::TimeDelta;
 
 use super::alike::{Alike, Ending};
 use super::{Dialect, Index, row};
-use crate::TableName;
 use crate::statement::{Statement, Value};
 use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Status};
+use crate::{TableName, TimeZone};
 
 /// Writes statements about one table in one dialect. Runs nothing.
 #[derive(Debug, Clone, Copy)]
@@ -17,6 +17,7 @@ pub(crate) struct Statements<'a> {
     pub(crate) dialect: &'a dyn Dialect,
     pub(crate) table: &'a TableName,
     pub(crate) done: Done,
+    pub(crate) zone: TimeZone,
 }
 
 impl Statements<'_> {
@@ -28,11 +29,17 @@ impl Statements<'_> {
     }
 
     pub(crate) fn moment(&self, statement: &mut Statement, at: At) {
-        self.dialect.moment(statement, at, TimeDelta::zero());
+        self.dialect.moment(statement, at, self.zone.ahead_of(at));
     }
 
     fn moment_before(&self, statement: &mut Statement, at: At, span: Duration) {
-        self.dialect.moment(statement, at, -delta(span));
+        self.dialect.moment(statement, at, self.zone.ahead_of(at) - delta(span));
+    }
+
+    /// Adds the moment `at` plus, for each of the rows, a delay of its own.
+    fn own_moment(&self, statement: &mut Statement, at: At, ids: &[&str], delays: &[TimeDelta]) {
+        let offsets: Vec<_> = delays.iter().map(|delay| self.zone.ahead_of(at) + *delay).collect();
+        self.dialect.own_moment(statement, at, ids, &offsets);
     }
 
     /// Inserts events, each with the text of its headers.
@@ -56,7 +63,7 @@ impl Statements<'_> {
                 Some(moment) => {
                     statement.bind(moment);
                 }
-                None => self.dialect.not_ahead(statement, event.occurred_at()),
+                None => self.dialect.not_ahead(statement, event.occurred_at(), self.zone.ahead()),
             }
             statement.push(", ").bind(event.occurred_at());
             match born {
@@ -146,11 +153,11 @@ impl Statements<'_> {
             Ending::Done => return self.done(at, claim, ids),
             Ending::Deferred => {
                 statement.push("status = 0, available_at = ");
-                self.dialect.own_moment(&mut statement, at, ids, delays);
+                self.own_moment(&mut statement, at, ids, delays);
             }
             Ending::Retry => {
                 statement.push("status = 2, attempts = attempts + 1, available_at = ");
-                self.dialect.own_moment(&mut statement, at, ids, delays);
+                self.own_moment(&mut statement, at, ids, delays);
                 statement.push(", last_error = ");
                 self.dialect.own_text(&mut statement, ids, errors);
             }

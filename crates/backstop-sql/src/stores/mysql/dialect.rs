@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::super::row::{self, choose, text};
-use super::super::{ClaimQuestion, Dialect, Explanation, Index};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS};
 use crate::connection::{Connection, Connections, Kind};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
@@ -36,6 +36,20 @@ impl Dialect for MysqlDialect {
                 }
             }
         }
+    }
+
+    fn zoneless_moments(&self, table: &TableName) -> Option<Statement> {
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!(
+            "select count(*) from information_schema.columns where table_schema = database() and \
+             column_name in ({MOMENTS}) and data_type = 'datetime' and table_name = "
+        ));
+        statement.bind(table.as_str());
+        Some(statement)
+    }
+
+    fn default_ahead(&self, minutes: i64) -> String {
+        format!(" + interval {minutes} minute")
     }
 
     fn bind_json(&self, statement: &mut Statement, json: Value) {

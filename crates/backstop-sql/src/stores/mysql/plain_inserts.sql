@@ -17,14 +17,14 @@ DEALLOCATE PREPARE backstop;
 
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = '{table}' AND column_name = 'available_at' AND column_default IS NULL) > 0,
-  'ALTER TABLE {table} ALTER COLUMN available_at SET DEFAULT (utc_timestamp(6))', 'DO 0');
+  'ALTER TABLE {table} ALTER COLUMN available_at SET DEFAULT (utc_timestamp(6){ahead})', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;
 
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = '{table}' AND column_name = 'created_at' AND column_default IS NULL) > 0,
-  'ALTER TABLE {table} ALTER COLUMN created_at SET DEFAULT (utc_timestamp(6))', 'DO 0');
+  'ALTER TABLE {table} ALTER COLUMN created_at SET DEFAULT (utc_timestamp(6){ahead})', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;

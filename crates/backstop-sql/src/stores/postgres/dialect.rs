@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, row};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS, row};
 use crate::connection::Connection;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
@@ -36,6 +36,20 @@ impl Dialect for PostgresDialect {
         }
     }
 
+    fn zoneless_moments(&self, table: &TableName) -> Option<Statement> {
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!(
+            "select count(*) from pg_attribute where attname in ({MOMENTS}) and atttypid = 'timestamp'::regtype and \
+             attrelid = to_regclass("
+        ));
+        statement.bind(table.as_str()).push(")");
+        Some(statement)
+    }
+
+    fn default_ahead(&self, minutes: i64) -> String {
+        format!(" at time zone interval '{minutes} minutes'")
+    }
+
     fn bind_json(&self, statement: &mut Statement, json: Value) {
         statement.bind(json).push("::json");
     }
@@ -62,7 +76,7 @@ impl Dialect for PostgresDialect {
     }
 
     fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
-        let ClaimQuestion { table, owner, timeout, due } = *question;
+        let ClaimQuestion { table, owner, timeout, due, .. } = *question;
         let statements = question.statements(self);
         // The place of a row is enough to find it again: a row that this statement has locked stays where it is.
         // With the table's own number, because each part of a partitioned table counts places for itself.

@@ -7,7 +7,8 @@ DECLARE
 BEGIN
   FOR missing IN
     SELECT wanted.name, wanted.value
-    FROM (VALUES ('status', '0'), ('attempts', '0'), ('available_at', 'now()'), ('created_at', 'clock_timestamp()'))
+    FROM (VALUES ('status', '0'), ('attempts', '0'), ('available_at', $$now(){ahead}$$),
+                 ('created_at', $$clock_timestamp(){ahead}$$))
       AS wanted (name, value)
     JOIN pg_attribute a ON a.attrelid = '{table}'::regclass AND a.attname = wanted.name
     WHERE NOT a.atthasdef AND NOT a.attisdropped

@@ -27,7 +27,7 @@ impl Dialect for SqliteDialect {
     }
 
     /// The database's clock is this process's.
-    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp) {
+    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp, _offset: TimeDelta) {
         statement.bind(moment.min(SystemClock.now()));
     }
 
