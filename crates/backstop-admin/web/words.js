@@ -33,8 +33,8 @@ export const events = (n, capped = false) =>
 
 const TONES = {
   good: ["done", "delivered", "sent", "processed", "completed", "handled"],
-  warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped"],
-  bad: ["dead", "buried", "lost", "parked"],
+  warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped", "put off"],
+  bad: ["dead", "buried", "lost", "parked", "stored", "refused"],
 };
 
 /** How a place or a flow looks: `good` is finished, `warn` repairs itself, `bad` waits for a human. */

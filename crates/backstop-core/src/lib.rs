@@ -18,6 +18,7 @@
 //! ```
 
 pub mod breaker;
+pub mod burial;
 pub mod clock;
 pub mod codec;
 pub mod delivery;

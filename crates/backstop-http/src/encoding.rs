@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use backstop_core::Event;
 use backstop_core::event::cloudevents;
 use backstop_core::target::Refusal;
+use backstop_core::{CloudEvent, Event};
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -30,6 +30,14 @@ pub(crate) fn structured(event: &Event, source: &str) -> Result<Message, Refusal
     headers.insert(CONTENT_TYPE, STRUCTURED);
     let body = json(event, source)?.into();
     Ok(Message { id: message_id(source, [event.id()]), headers, body })
+}
+
+/// One event that is a CloudEvent already: its text, as it is.
+pub(crate) fn carried(event: &CloudEvent) -> Message {
+    let mut headers = event.to_event().map(|event| trace(&event)).unwrap_or_default();
+    headers.insert(CONTENT_TYPE, STRUCTURED);
+    let body = Bytes::copy_from_slice(event.as_json().as_bytes());
+    Message { id: message_id(event.source(), [event.id()]), headers, body }
 }
 
 /// One event with its attributes as headers, and its payload as the body.
@@ -60,7 +68,7 @@ pub(crate) fn json(event: &Event, source: &str) -> Result<String, Refusal> {
     cloudevents::to_json(event, source).map_err(|error| unwritable(&error))
 }
 
-fn unwritable(error: &dyn std::error::Error) -> Refusal {
+pub(crate) fn unwritable(error: &dyn std::error::Error) -> Refusal {
     Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
 }
 

@@ -8,6 +8,7 @@
 //! | a network that is slow, silent or cut | [`proxy::Proxy`] |
 //! | the same tests over several stores | [`suite!`] |
 //! | to wait for something that can only be asked for | [`eventually()`] |
+//! | what was logged | `logs::Logs`, behind the feature `logs` |
 //!
 //! Add it as a dev-dependency. The databases sit behind the features `postgres`, `mysql` and `sqlite`;
 //! without them no SQL is compiled.
@@ -34,6 +35,8 @@
 pub mod clock;
 mod eventually;
 pub mod handlers;
+#[cfg(feature = "logs")]
+pub mod logs;
 pub mod proxy;
 pub mod servers;
 mod skip;

@@ -1,5 +1,8 @@
 //! An outbox that delivers to a webhook: an outage buries nothing, a refusal buries one event at once.
 
+#[path = "webhook/process.rs"]
+mod process;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,7 +11,7 @@ use std::time::Duration;
 use backstop::breaker::Config;
 use backstop::http::{Status, Webhook};
 use backstop::retry::Exponential;
-use backstop::{Event, Outbox};
+use backstop::{Event, Failure, Handler as _, Outbox};
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::{eventually, servers};
 use sqlx::{Sqlite, SqlitePool};
@@ -17,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const EVENTS: usize = 20;
 
-/// The bodies that arrived.
+/// The requests that arrived, each with its head.
 type Arrived = Arc<Mutex<Vec<String>>>;
 
 /// A receiver that takes everything, except what it is told to refuse.
@@ -45,7 +48,7 @@ async fn answer(mut stream: TcpStream, arrived: Arrived) -> Option<()> {
             continue;
         }
         let status = if body.contains("unwanted") { "422 Unprocessable Entity" } else { "204 No Content" };
-        arrived.lock().unwrap().push(body.to_owned());
+        arrived.lock().unwrap().push(text.clone());
         stream.write_all(format!("HTTP/1.1 {status}\r\n\r\n").as_bytes()).await.ok()?;
         request.clear();
     }
@@ -153,6 +156,33 @@ async fn a_target_that_is_frozen_for_longer_than_all_retries_buries_nothing() {
     survives(listener.local_addr().unwrap(), || receive(listener)).await;
 }
 
+/// A real process, stopped by SIGSTOP while it is being delivered to, and continued.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_target_process_that_is_stopped_during_delivery_and_continued_buries_nothing() {
+    let Some(process) = process::Receiver::start() else { return };
+    let database = servers::sqlite();
+    let pool = database.pool().await;
+    let webhook = webhook(process.address);
+    let outbox = outbox(pool.clone(), &webhook).await;
+    append(&outbox, ["before".to_owned()]).await;
+    let done = async || rows(&pool).await.iter().all(|row| *row == (1, 0));
+    eventually("the target works", done).await;
+
+    process.stop();
+    append(&outbox, (0..EVENTS).map(|number| format!("evt-{number}"))).await;
+    let deferred = || outbox.metrics().dispatch_deferred.total();
+    eventually("every event is put off, again and again", async || deferred() >= 10 * EVENTS as u64).await;
+    let waiting = rows(&pool).await.iter().filter(|row| **row == (0, 0)).count();
+    assert_eq!(waiting, EVENTS, "NEW, and no try counted");
+
+    process.go_on();
+    eventually("everything arrives", done).await;
+    assert_eq!(outbox.metrics().dispatch_dead.total() + outbox.metrics().dispatch_failure.total(), 0);
+    outbox.close().await.unwrap();
+    let bodies = process.bodies();
+    assert!((0..EVENTS).all(|number| is_in(&bodies, &format!("evt-{number}"))), "{bodies:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refused_event_is_dead_at_once_and_the_others_arrive() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -174,4 +204,45 @@ async fn a_refused_event_is_dead_at_once_and_the_others_arrive() {
     );
     outbox.close().await.unwrap();
     assert_eq!(arrived.lock().unwrap().len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_trace_leads_from_the_transaction_to_the_receiver_also_when_it_is_tried_again() {
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let webhook = webhook(listener.local_addr().unwrap());
+    let arrived = receive(listener);
+    let database = servers::sqlite();
+    let pool = database.pool().await;
+    let traces = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&traces);
+    let outbox = Outbox::single_node(pool.clone())
+        .on("Order", "OrderPlaced", move |event: Event| {
+            let (seen, webhook) = (Arc::clone(&seen), webhook.clone());
+            async move {
+                seen.lock().unwrap().push(event.header("traceparent").map(str::to_owned));
+                // The first try comes from memory, the second from the row.
+                if seen.lock().unwrap().len() == 1 {
+                    return Err(Failure::transient("busy", "come again"));
+                }
+                webhook.handle(event).await
+            }
+        })
+        .retry_policy(Exponential { base: Duration::from_millis(1), max: Duration::from_millis(1) })
+        .interval(Duration::from_millis(10))
+        .start()
+        .await
+        .unwrap();
+    let order =
+        Event::of("OrderPlaced").aggregate("Order", "1").header("traceparent", TRACE).json(&()).unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append(order).await.unwrap();
+    tx.commit().await.unwrap();
+    eventually("it arrives", async || rows(&pool).await == [(1, 1)]).await;
+    outbox.close().await.unwrap();
+
+    assert_eq!(*traces.lock().unwrap(), [Some(TRACE.to_owned()), Some(TRACE.to_owned())]);
+    let [request] = &arrived.lock().unwrap()[..] else { panic!("one request") };
+    assert!(request.contains(&format!("traceparent: {TRACE}\r\n")), "{request}");
+    assert!(request.contains(&format!(r#""traceparent":"{TRACE}""#)), "{request}");
 }

@@ -1,4 +1,4 @@
-//! Programs of others that the tests try our files on: `jq`, and Python with the SDK of CloudEvents.
+//! Programs of others that the tests try our files and events on: `jq`, and Python with a few packages.
 
 use std::process::Command;
 
@@ -11,6 +11,10 @@ use crate::workspace::Workspace;
 
 const VARIABLE: &str = "BACKSTOP_TEST_PYTHON";
 
+/// What is installed, and the modules that it brings: the SDK of CloudEvents, and PostgreSQL for the example.
+const PACKAGES: [&str; 2] = ["cloudevents", "psycopg[binary]"];
+const MODULES: &str = "import cloudevents, psycopg";
+
 /// Makes sure of both, and gives back the variable that names the Python, with its value.
 pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(&'static str, String)> {
     if program::find("jq").is_none() {
@@ -22,18 +26,18 @@ pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(
     }
     let folder = workspace.path("target/services/python");
     let python = folder.join("bin/python").display().to_string();
-    if !has_sdk(&python) {
+    if !has_packages(&python) {
         make_environment(&folder.display().to_string(), installer)?;
-        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "cloudevents"];
-        program::run(Command::new(&python).args(install))
-            .context("cannot install the package cloudevents")?;
+        let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        program::run(Command::new(&python).args(install).args(PACKAGES))
+            .with_context(|| format!("cannot install the packages {}", PACKAGES.join(", ")))?;
     }
-    say!("{:<9} with the SDK of CloudEvents: {python}", "python");
+    say!("{:<9} with {}: {python}", "python", PACKAGES.join(", "));
     Ok((VARIABLE, python))
 }
 
-fn has_sdk(python: &str) -> bool {
-    program::succeeds(Command::new(python).args(["-c", "import cloudevents"]))
+fn has_packages(python: &str) -> bool {
+    program::succeeds(Command::new(python).args(["-c", MODULES]))
 }
 
 /// Makes an environment of our own. Debian keeps what that needs in a package of its own.

@@ -21,6 +21,9 @@ fn summarize(file: &Path, settings: &Settings) {
     for outbox in &settings.outbox {
         println!("  outbox {}: {}", outbox.name, told(outbox));
     }
+    for dlq in &settings.dlq {
+        println!("  dlq {}: {}", dlq.name, dlq.directory);
+    }
     let server = &settings.server;
     match (server.enabled, server.tokens.len()) {
         (false, _) => println!("  server: off"),

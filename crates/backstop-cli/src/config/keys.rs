@@ -68,7 +68,53 @@ pub(crate) static ROOT: &[Key] = &[
         holds: Holds::GroupOrGroups(OUTBOX),
         meaning: "An outbox, or a list of them, each with a `name`.",
     },
+    Key {
+        name: "dlq",
+        holds: Holds::GroupOrGroups(DLQ),
+        meaning: "A dead-letter directory, or a list of them, each with a `name` by which an outbox or a handler sends \
+                  what it gives up there too.",
+    },
     group("server", SERVER, "The operator's page, `/health` and `/metrics`."),
+];
+
+static DLQ: &[Key] = &[
+    one("name", Kind::Name, Is("dlq"), "The name by which outboxes and operators know it."),
+    one(
+        "directory",
+        Kind::Text,
+        Required("it says where failed events are kept"),
+        "The directory. A relative path begins where the daemon is started.",
+    ),
+    one(
+        "create",
+        Kind::Flag,
+        Is("false"),
+        "Whether the directory is made if there is none. Without it a disk that is not mounted is noticed at the start.",
+    ),
+    one(
+        "details",
+        Kind::Flag,
+        Is("false"),
+        "Whether each record also tells how often delivery was tried, when, and where the event was to go.",
+    ),
+    group("rolling", ROLLING, "Many events in one file, for high failure rates."),
+];
+
+static ROLLING: &[Key] = &[
+    one("enabled", Kind::Flag, Is("false"), "Whether many events are written into one file."),
+    one(
+        "max-bytes",
+        Kind::Number { min: 1, max: u64::MAX },
+        Is("16777216"),
+        "A file of this size is left for the next one.",
+    ),
+    one("max-age", TIME, Is("60s"), "A file of this age is left for the next one."),
+    one(
+        "idle",
+        TIME,
+        Is("1s"),
+        "A file that nothing was written to for this long is left; what is left can be sent again.",
+    ),
 ];
 
 static SERVER: &[Key] = &[
@@ -114,6 +160,12 @@ pub(crate) static OUTBOX: &[Key] = &[
     group("claim-locking", CLAIM_LOCKING, "How several nodes share the table."),
     group("purge", PURGE, "Deleting what is older than it needs to be."),
     group("metrics", METRICS, "What `/metrics` shows."),
+    one(
+        "dlq",
+        Kind::Name,
+        Unset("dead events are in the table only"),
+        "The `dlq` that events are written to when they die, before their rows become DEAD.",
+    ),
     Key {
         name: "handlers",
         holds: Holds::Groups(HANDLER),
@@ -298,6 +350,7 @@ static HANDLER: &[Key] = &[
         Required("it says which events are handled"),
         "The event type, or a list of them.",
     ),
+    one("dlq", Kind::Name, Unset("that of the outbox"), "The `dlq` of these events."),
     Key { name: "log", holds: Holds::Choice(LOG), meaning: "Writes a line for each event into the log." },
     Key {
         name: "http",

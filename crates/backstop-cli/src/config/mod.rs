@@ -51,6 +51,14 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Checked> {
     Ok(check(&path.display().to_string(), &read(path)?, &Surroundings::beside(path)))
 }
 
+/// The secret that `env:NAME` or `file:PATH` on the command line stands for.
+pub(crate) fn secret(text: &str) -> anyhow::Result<String> {
+    match Surroundings::beside(Path::new("")).secret(text) {
+        Some(secret) => secret.map_err(anyhow::Error::msg),
+        None => bail!("give env:NAME or file:PATH; others can read a command line"),
+    }
+}
+
 fn read(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let advice = || format!("{}; name it with --config, or let `backstop init` write one", cannot());

@@ -1,12 +1,13 @@
 //! What must hold between settings, beyond what each says for itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use backstop_sql::TimeZone;
 use backstop_sql::store::DatabaseKind;
 
 use super::fault::Findings;
-use super::settings::{Handler, Mode, Outbox, Server, Settings};
+use super::meant::suggestion;
+use super::settings::{Dlq, Handler, Mode, Outbox, Server, Settings};
 use super::walk::Places;
 use crate::handlers;
 
@@ -20,6 +21,7 @@ pub(crate) fn check(settings: &Settings, places: &Places, findings: &mut Finding
         rules.outbox(outbox);
     }
     rules.apart(&settings.outbox);
+    rules.dead_letters(settings);
     rules.server(&settings.server);
 }
 
@@ -111,7 +113,7 @@ impl Rules<'_> {
                 "dispatcher.cold-queue-capacity",
             ],
             Mode::WriterOnly => {
-                &["claim-locking", "retry", "dispatcher", "poller", "handlers", "database.guard"]
+                &["claim-locking", "retry", "dispatcher", "poller", "handlers", "dlq", "database.guard"]
             }
         };
         for key in idle {
@@ -188,6 +190,42 @@ impl Rules<'_> {
         }
     }
 
+    /// Directories are apart, and those that outboxes name are there.
+    fn dead_letters(&mut self, settings: &Settings) {
+        let (mut names, mut directories) = (BTreeMap::new(), BTreeMap::new());
+        for Dlq { path, name, directory, rolling, .. } in &settings.dlq {
+            if let Some(before) = names.insert(name.as_str(), path) {
+                let what = format!("the name `{name}` is taken by {before}; give each directory its own");
+                self.fault(&format!("{path}.name"), what);
+            }
+            if let Some(before) = directories.insert(directory, name).filter(|_| !directory.is_empty()) {
+                let what = format!("dlq `{before}` has this directory already");
+                self.fault(&format!("{path}.directory"), what);
+            }
+            let group = format!("{path}.rolling");
+            if self.places.has(&group) && !rolling.enabled && !self.places.has(&format!("{group}.enabled")) {
+                self.warn(&group, "has no effect without enabled: true");
+            }
+        }
+        let mut used = BTreeSet::new();
+        for outbox in &settings.outbox {
+            let handlers = outbox.handlers.iter().map(|handler| (&handler.path, &handler.dlq));
+            for (path, name) in std::iter::once((&outbox.path, &outbox.dlq)).chain(handlers) {
+                let Some(name) = name.as_deref() else { continue };
+                used.insert(name);
+                if !names.contains_key(name) {
+                    self.fault(&format!("{path}.dlq"), unknown_directory(name, &names));
+                }
+            }
+        }
+        for Dlq { path, name, .. } in &settings.dlq {
+            if !used.contains(name.as_str()) {
+                let what = format!("no outbox and no handler says dlq: {name}, so nothing is written there");
+                self.warn(path, what);
+            }
+        }
+    }
+
     fn server(&mut self, server: &Server) {
         let Server { address, tokens, .. } = server;
         if server.enabled && !address.ip().is_loopback() && tokens.is_empty() {
@@ -209,4 +247,15 @@ impl Rules<'_> {
             }
         }
     }
+}
+
+fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
+    let meant = match suggestion(name, known.keys().copied()) {
+        _ if known.is_empty() => "; there is no section `dlq` at the top level".to_owned(),
+        none if none.is_empty() => {
+            format!("; known are {}", known.keys().copied().collect::<Vec<_>>().join(", "))
+        }
+        meant => meant,
+    };
+    format!("there is no dlq with the name `{name}`{meant}")
 }

@@ -11,7 +11,31 @@ use serde::{Deserialize, Deserializer};
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Settings {
     pub(crate) outbox: Vec<Outbox>,
+    pub(crate) dlq: Vec<Dlq>,
     pub(crate) server: Server,
+}
+
+/// A dead-letter directory.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Dlq {
+    pub(crate) path: String,
+    pub(crate) name: String,
+    pub(crate) directory: String,
+    pub(crate) create: bool,
+    pub(crate) details: bool,
+    pub(crate) rolling: Rolling,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct Rolling {
+    pub(crate) enabled: bool,
+    pub(crate) max_bytes: u64,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) max_age: Duration,
+    #[serde(deserialize_with = "millis")]
+    pub(crate) idle: Duration,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +78,7 @@ pub(crate) struct Outbox {
     pub(crate) claim_locking: ClaimLocking,
     pub(crate) purge: Purge,
     pub(crate) metrics: Metrics,
+    pub(crate) dlq: Option<String>,
     pub(crate) handlers: Vec<Handler>,
 }
 
@@ -166,6 +191,7 @@ pub(crate) struct Handler {
     pub(crate) path: String,
     pub(crate) aggregate_type: Option<String>,
     pub(crate) event_type: Vec<String>,
+    pub(crate) dlq: Option<String>,
     pub(crate) log: Option<Log>,
     pub(crate) http: Option<Http>,
     pub(crate) kafka: Option<Kafka>,

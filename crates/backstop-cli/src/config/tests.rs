@@ -348,3 +348,72 @@ fn a_password_in_the_file_is_warned_of_and_not_shown() {
     );
     assert!(!warned[0].contains("tiger"));
 }
+
+#[test]
+fn dead_letter_directories_are_read_and_named_by_outboxes_and_handlers() {
+    let given = settings(
+        "\
+outbox:
+  database: {url: 'sqlite:a.db'}
+  dlq: all
+  handlers: [{event-type: Tick, log: , dlq: ticks}]
+dlq:
+  - {name: all, directory: /var/dlq}
+  - {name: ticks, directory: ticks, create: true, details: true, rolling: {enabled: true, max-bytes: 9, max-age: 5s, idle: 2s}}
+",
+    );
+    let [all, ticks] = &given.dlq[..] else { panic!("two directories") };
+    assert_eq!(
+        (all.path.as_str(), all.name.as_str(), all.directory.as_str()),
+        ("dlq.all", "all", "/var/dlq")
+    );
+    assert!(!all.create && !all.details && !all.rolling.enabled);
+    assert_eq!((all.rolling.max_bytes, all.rolling.max_age), (16 * 1024 * 1024, Duration::from_secs(60)));
+    assert_eq!(all.rolling.idle, Duration::from_secs(1));
+    assert!(ticks.create && ticks.details && ticks.rolling.enabled);
+    assert_eq!((ticks.rolling.max_bytes, ticks.rolling.max_age), (9, Duration::from_secs(5)));
+    assert_eq!(ticks.rolling.idle, Duration::from_secs(2));
+    let outbox = &given.outbox[0];
+    assert_eq!((outbox.dlq.as_deref(), outbox.handlers[0].dlq.as_deref()), (Some("all"), Some("ticks")));
+    // One alone may do without a list and without a name.
+    let one = settings(&with("  dlq: dlq\ndlq: {directory: d}\n"));
+    assert_eq!((one.dlq[0].path.as_str(), one.dlq[0].name.as_str()), ("dlq", "dlq"));
+    let variable = ("BACKSTOP__DLQ__DIRECTORY", "/elsewhere");
+    let (given, _) = checked(&with("  dlq: dlq\ndlq: {directory: d}\n"), &[variable]).settings().unwrap();
+    assert_eq!(given.dlq[0].directory, "/elsewhere");
+}
+
+#[test]
+fn a_directory_that_nobody_knows_is_told_with_what_was_meant() {
+    assert_eq!(
+        faults(&with("  dlq: order\ndlq: [{name: orders, directory: d}, {name: paid, directory: e}]\n")),
+        ["f.yaml:4:3: outbox.dlq: there is no dlq with the name `order`; did you mean `orders`?"]
+    );
+    assert_eq!(
+        faults(&with("  dlq: elsewhere\ndlq: [{name: orders, directory: d}, {name: paid, directory: e}]\n")),
+        ["f.yaml:4:3: outbox.dlq: there is no dlq with the name `elsewhere`; known are orders, paid"]
+    );
+    assert_eq!(
+        faults(&LEAST.replace("log: }", "log: , dlq: x}")),
+        [
+            "f.yaml:3:40: outbox.handlers[0].dlq: there is no dlq with the name `x`; there is no section `dlq` at the top level"
+        ]
+    );
+}
+
+#[test]
+fn directories_are_apart_complete_and_used() {
+    let two = "  dlq: a\ndlq:\n  - {name: a, directory: d}\n  - {name: a, directory: d}\n";
+    let told = faults(&with(two));
+    assert!(told[0].ends_with("the name `a` is taken by dlq.a; give each directory its own"), "{told:?}");
+    assert!(told[1].contains("dlq `a` has this directory already"), "{told:?}");
+    let told = faults(&with("  dlq: a\ndlq: {name: a, directry: d}\n"));
+    assert!(told[0].contains("dlq.directory: is required: it says where failed events are kept"), "{told:?}");
+    assert!(told[1].contains("dlq.directry: there is no such key; did you mean `directory`?"), "{told:?}");
+    let idle = checked(&with("dlq: {directory: d, rolling: {idle: 2s}}\n"), &[]).warnings();
+    assert!(
+        idle[0].contains("no outbox and no handler says dlq: dlq, so nothing is written there"),
+        "{idle:?}"
+    );
+    assert!(idle[1].contains("dlq.rolling: has no effect without enabled: true"), "{idle:?}");
+}

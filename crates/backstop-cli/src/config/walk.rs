@@ -133,7 +133,7 @@ impl Walk<'_> {
         let mut groups = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let path = match name_of(item) {
-                Some(name) if path == "outbox" => join(path, name),
+                Some(name) if ["outbox", "dlq"].contains(&path) => join(path, name),
                 _ => format!("{path}[{index}]"),
             };
             self.places.0.insert(path.clone(), item.place.clone());

@@ -17,7 +17,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Look at every file and tell what is damaged or left over; changes nothing.
     Fsck(Fsck),
-    /// Send entries again and remove those that arrived. For now to a file or to standard output only.
+    /// Send entries again and remove those that arrived: to a web server, a file or standard output.
     Redrive(Redrive),
     /// Delete entries for good.
     Purge(Purge),
@@ -57,9 +57,12 @@ pub(crate) struct Fsck {
 pub(crate) struct Redrive {
     /// The dead-letter directory.
     pub(crate) directory: PathBuf,
-    /// Where to: a file, to which each event is appended and synced, or `-` for standard output.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) to: PathBuf,
+    /// Where to: a URL, to which each event is sent as a CloudEvent; a file, to which it is appended and synced; or
+    /// `-` for standard output.
+    #[arg(long, value_name = "URL|FILE")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) web: Web,
     #[command(flatten)]
     pub(crate) matching: Matching,
     /// Only this entry, as `list` shows it.
@@ -77,6 +80,20 @@ pub(crate) struct Redrive {
     /// Stop after this many.
     #[arg(long, value_name = "EVENTS")]
     pub(crate) limit: Option<u64>,
+}
+
+/// How a URL is reached.
+#[derive(Debug, Args)]
+pub(crate) struct Web {
+    /// Sign requests with this Standard Webhooks secret, `env:NAME` or `file:PATH`; may be given several times.
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) secret: Vec<String>,
+    /// A private network that the URL may be in, such as 127.0.0.0/8; may be given several times.
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) allow_network: Vec<String>,
+    /// How long an answer may take.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    pub(crate) timeout: Duration,
 }
 
 #[derive(Debug, Args)]

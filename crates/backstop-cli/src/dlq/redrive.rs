@@ -33,7 +33,7 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
         show(progress, &mut last);
         shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(progress);
     });
-    let target = if args.dry_run { Target::Nowhere } else { Target::open(&args.to)? };
+    let target = if args.dry_run { Target::Nowhere } else { Target::open(&args.to, &args.web)? };
     let done = tokio::select! {
         done = redrive.to(target) => done?,
         ended = asked_to_end() => {

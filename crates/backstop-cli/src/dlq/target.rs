@@ -1,4 +1,4 @@
-//! Where redriven events go: a file or standard output. A sink over the network will be here when there is one.
+//! Where redriven events go: a web server, a file or standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -6,11 +6,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use backstop_core::{CloudEvent, Failure, Sink};
+use backstop_http::{Webhook, WebhookBuilder};
+
+use super::args::Web;
+use crate::config;
 
 pub(super) enum Target {
     Nowhere,
+    Web(Webhook),
     Lines(Mutex<Lines>),
 }
 
@@ -28,7 +33,14 @@ enum Into {
 }
 
 impl Target {
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn open(to: &str, web: &Web) -> anyhow::Result<Self> {
+        if to.starts_with("https://") || to.starts_with("http://") {
+            return Ok(Self::Web(webhook(to, web)?));
+        }
+        if !web.secret.is_empty() || !web.allow_network.is_empty() {
+            bail!("--secret and --allow-network are for a URL, and --to names none");
+        }
+        let path = Path::new(to);
         let into = if path == Path::new("-") {
             Into::Stdout
         } else {
@@ -38,6 +50,15 @@ impl Target {
         };
         Ok(Self::Lines(Mutex::new(Lines { into, torn: None })))
     }
+}
+
+fn webhook(url: &str, web: &Web) -> anyhow::Result<Webhook> {
+    let mut webhook = Webhook::to(url).timeout(web.timeout);
+    for secret in &web.secret {
+        webhook = webhook.secret(config::secret(secret).context("--secret cannot be used")?);
+    }
+    let webhook = web.allow_network.iter().fold(webhook, WebhookBuilder::allow_network);
+    Ok(webhook.build()?)
 }
 
 /// Opens a file behind its last whole line.
@@ -82,8 +103,13 @@ impl Lines {
 
 impl Sink for Target {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
-        let Self::Lines(lines) = self else { return Ok(()) };
-        let line = event.as_json().to_owned() + "\n";
-        Ok(lines.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes())?)
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Web(webhook) => webhook.emit(event).await,
+            Self::Lines(lines) => {
+                let line = event.as_json().to_owned() + "\n";
+                Ok(lines.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes())?)
+            }
+        }
     }
 }

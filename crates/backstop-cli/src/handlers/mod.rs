@@ -6,8 +6,13 @@ mod http;
 mod kafka;
 mod log;
 
+use std::sync::Arc;
+
+use backstop_core::Handler as Handles;
 use backstop_core::handler::SharedHandler;
+use backstop_core::inspect::Inspect;
 use backstop_core::setting::SettingFault;
+use backstop_core::target;
 
 use crate::config::settings::{self, Handler, Http, Kafka};
 
@@ -47,12 +52,37 @@ impl<'a> Target<'a> {
     }
 }
 
+/// A handler that was made, and its target by name where it has one that can be away.
+pub(crate) struct Made {
+    pub(crate) handler: SharedHandler,
+    pub(crate) target: Option<(String, Arc<dyn Inspect>)>,
+}
+
+impl Made {
+    fn alone(handler: impl Handles) -> Self {
+        Self { handler: SharedHandler::new(handler), target: None }
+    }
+
+    /// With a target that the operator's page shows.
+    fn towards(handler: impl Handles, target: target::Target) -> Self {
+        Self { target: Some((target.name().to_owned(), Arc::new(target))), ..Self::alone(handler) }
+    }
+}
+
 /// Makes the handler of these settings, for the outbox of that name.
-pub(crate) fn build(outbox: &str, target: Target<'_>) -> anyhow::Result<SharedHandler> {
+pub(crate) fn build(outbox: &str, target: Target<'_>) -> anyhow::Result<Made> {
     match target {
-        Target::Log(settings) => Ok(SharedHandler::new(log::Log::new(outbox, settings))),
-        Target::Http(settings) => Ok(SharedHandler::new(http::webhook(outbox, settings)?)),
-        Target::Kafka(settings) => Ok(SharedHandler::new(kafka::publisher(outbox, settings)?)),
+        Target::Log(settings) => Ok(Made::alone(log::Log::new(outbox, settings))),
+        Target::Http(settings) => {
+            let webhook = http::webhook(outbox, settings)?;
+            let target = webhook.target().clone();
+            Ok(Made::towards(webhook, target))
+        }
+        Target::Kafka(settings) => {
+            let publisher = kafka::publisher(outbox, settings)?;
+            let target = publisher.target().clone();
+            Ok(Made::towards(publisher, target))
+        }
     }
 }
 

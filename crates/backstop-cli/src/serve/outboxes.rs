@@ -3,8 +3,6 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use anyhow::Context;
-use backstop_core::event::GLOBAL;
 use backstop_core::inspect::Inspect;
 use backstop_core::retry::Exponential;
 use backstop_sql::outbox::{Builder, Delivering, Mode, Tunable, purge};
@@ -12,8 +10,8 @@ use backstop_sql::store::{DatabaseKind, Done};
 use backstop_sql::{Outbox, Supported, mysql, postgres, sqlite};
 use sqlx::{MySql, Pool, Postgres, Sqlite};
 
+use super::wiring::Wiring;
 use crate::config::settings::{self, Outbox as Settings};
-use crate::handlers::{self, Target};
 
 /// An outbox that runs.
 pub(super) struct Running {
@@ -39,12 +37,16 @@ impl Running {
 }
 
 /// Connects and starts. Where there are several, metrics carry the outbox's name.
-pub(super) async fn start(settings: &Settings, several: bool) -> anyhow::Result<Running> {
+pub(super) async fn start(settings: &Settings, wiring: &Wiring, several: bool) -> anyhow::Result<Running> {
     let (url, size) = (settings.database.url.reveal(), settings.database.pool_size);
     match DatabaseKind::of(url)? {
-        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, several).await,
-        DatabaseKind::Postgres => start_on(postgres::open_sized(url, size).await?, settings, several).await,
-        DatabaseKind::Sqlite => start_on(sqlite::open_sized(url, size).await?, settings, several).await,
+        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, wiring, several).await,
+        DatabaseKind::Postgres => {
+            start_on(postgres::open_sized(url, size).await?, settings, wiring, several).await
+        }
+        DatabaseKind::Sqlite => {
+            start_on(sqlite::open_sized(url, size).await?, settings, wiring, several).await
+        }
     }
 }
 
@@ -70,9 +72,10 @@ impl Reached for Postgres {
 async fn start_on<DB: Reached>(
     pool: Pool<DB>,
     settings: &Settings,
+    wiring: &Wiring,
     several: bool,
 ) -> anyhow::Result<Running> {
-    let started = build_and_start(pool.clone(), settings, several).await;
+    let started = build_and_start(pool.clone(), settings, wiring, several).await;
     let outbox = match started {
         Ok(outbox) => outbox,
         Err(error) => {
@@ -92,17 +95,18 @@ async fn start_on<DB: Reached>(
 async fn build_and_start<DB: Reached>(
     pool: Pool<DB>,
     settings: &Settings,
+    wiring: &Wiring,
     several: bool,
 ) -> anyhow::Result<Outbox<DB>> {
     let guard = settings.database.guard;
     let started = match settings.mode {
         settings::Mode::SingleNode => {
             let builder = common(Outbox::single_node(pool), settings, several);
-            tuned(delivering(builder, settings)?, settings).guard(guard).start().await
+            tuned(delivering(builder, settings, wiring), settings).guard(guard).start().await
         }
         settings::Mode::MultiNode => {
             let builder = common(Outbox::multi_node(pool), settings, several);
-            let builder = tuned(delivering(builder, settings)?, settings);
+            let builder = tuned(delivering(builder, settings, wiring), settings);
             let claims = &settings.claim_locking;
             let builder = match &claims.owner_id {
                 Some(owner) => builder.claim_locking_as(owner, claims.lock_timeout),
@@ -112,7 +116,7 @@ async fn build_and_start<DB: Reached>(
         }
         settings::Mode::Ordered => {
             let builder = common(Outbox::ordered(pool), settings, several);
-            delivering(builder, settings)?.guard(guard).start().await
+            delivering(builder, settings, wiring).guard(guard).start().await
         }
         settings::Mode::WriterOnly => common(Outbox::writer_only(pool), settings, several).start().await,
     };
@@ -152,9 +156,10 @@ fn common<DB: Reached, M: Mode>(
 fn delivering<DB: Supported, M: Delivering>(
     builder: Builder<DB, M>,
     settings: &Settings,
-) -> anyhow::Result<Builder<DB, M>> {
+    wiring: &Wiring,
+) -> Builder<DB, M> {
     let Settings { poller, dispatcher, .. } = settings;
-    let mut builder = builder
+    let builder = builder
         .interval(poller.interval)
         .batch_size(poller.batch_size)
         .skip_recent(poller.skip_recent)
@@ -163,15 +168,7 @@ fn delivering<DB: Supported, M: Delivering>(
             settings::Done::Keep => Done::Keep,
             settings::Done::Delete => Done::Delete,
         });
-    for handler in &settings.handlers {
-        let target = Target::of(handler).into_iter().next().context("a handler says nowhere to go")?;
-        let made = handlers::build(&settings.name, target).with_context(|| handler.path.clone())?;
-        let aggregate_type = handler.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned());
-        for event_type in &handler.event_type {
-            builder = builder.on(aggregate_type.clone(), event_type.clone(), made.clone());
-        }
-    }
-    Ok(builder)
+    wiring.connect(builder)
 }
 
 /// What the modes have that can be tuned.

@@ -39,11 +39,14 @@ fn tokens_are_random_and_say_how_they_are_kept() {
 fn the_settings_in_the_guide_are_fine() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/run-the-daemon.md");
     let guide = std::fs::read_to_string(guide).unwrap();
-    let (_, yaml) = guide.split_once("```yaml\n").unwrap();
-    let place =
-        Place::with(yaml.split_once("```").unwrap().0).variable("ORDERS_DATABASE_URL", "sqlite:orders.db");
-    let ended = place.run(&["check"]).with(0);
-    assert_eq!(ended.complained, "");
+    let files: Vec<_> = guide.split("```yaml\n").skip(1).collect();
+    assert_eq!(files.len(), 2);
+    for yaml in files {
+        let yaml = yaml.split_once("```").unwrap().0;
+        let place = Place::with(yaml).variable("ORDERS_DATABASE_URL", "sqlite:orders.db");
+        let ended = place.run(&["check"]).with(0);
+        assert_eq!(ended.complained, "");
+    }
 }
 
 #[test]

@@ -3,10 +3,16 @@
 mod beside_java;
 mod checking;
 mod commands;
+mod dead_letters;
+mod draining;
 mod ending;
 mod migrating;
+mod python_service;
+#[path = "../receiver/mod.rs"]
+mod receiver;
 mod serving;
 mod support;
+mod targets;
 mod topics;
 mod two_nodes;
 mod webhooks;

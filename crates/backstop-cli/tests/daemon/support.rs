@@ -10,6 +10,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use backstop_testkit::servers::{Directory, directory};
+use sqlx::SqlitePool;
+use sqlx::sqlite::SqliteConnectOptions;
 
 /// Far longer than anything here takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,9 +82,43 @@ impl Place {
         }
     }
 
+    /// The table of a daemon that runs here on `orders.db`.
+    pub(crate) async fn orders(&self) -> Orders {
+        let options = SqliteConnectOptions::new().filename(self.file("orders.db"));
+        Orders(SqlitePool::connect_with(options).await.unwrap())
+    }
+
     /// Starts the daemon and waits until it says that it runs.
     pub(crate) fn serve(&self) -> Daemon {
         Daemon::start(self.command(&["serve"]))
+    }
+}
+
+/// An outbox table as another program sees it.
+pub(crate) struct Orders(SqlitePool);
+
+impl Orders {
+    /// Inserts an event with plain SQL.
+    pub(crate) async fn insert(&self, id: &str) {
+        self.insert_typed(id, "OrderPlaced").await;
+    }
+
+    pub(crate) async fn insert_typed(&self, id: &str, event_type: &str) {
+        let insert = "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload, status, \
+            available_at, created_at) values (?, ?, 'Order', '42', '{\"total\":1.10}', 0, \
+            strftime('%Y-%m-%d %H:%M:%f000', 'now'), strftime('%Y-%m-%d %H:%M:%f000', 'now'))";
+        sqlx::query(insert).bind(id).bind(event_type).execute(&self.0).await.unwrap();
+    }
+
+    /// Status and tries of an event.
+    pub(crate) async fn row(&self, id: &str) -> (i64, i64) {
+        let row = sqlx::query_as("select status, attempts from outbox_event where event_id = ?");
+        row.bind(id).fetch_one(&self.0).await.unwrap()
+    }
+
+    /// Waits until an event has this status.
+    pub(crate) async fn until(&self, id: &str, status: i64) {
+        backstop_testkit::eventually("the event is settled", async || self.row(id).await.0 == status).await;
     }
 }
 
@@ -168,6 +204,20 @@ impl Daemon {
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
         (status.unwrap_or_else(|| panic!("no status in {answer:?}")), answer)
+    }
+
+    /// What the page is told of the component of this kind, once it is as expected.
+    pub(crate) fn component(
+        &self,
+        kind: &str,
+        expected: impl Fn(&serde_json::Value) -> bool,
+    ) -> serde_json::Value {
+        self.wait_for(|| {
+            let (_, answer) = self.get("/api/v1/components", "");
+            let body = answer.split_once("\r\n\r\n")?.1;
+            let all: Vec<serde_json::Value> = serde_json::from_str(body).ok()?;
+            all.into_iter().find(|component| component["kind"] == kind && expected(component))
+        })
     }
 
     /// Sends a signal to this process and no other.

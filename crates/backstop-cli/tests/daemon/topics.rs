@@ -1,10 +1,6 @@
 //! A row that is inserted with plain SQL becomes a record in Kafka.
 
-use std::time::Duration;
-
 use backstop_testkit::{eventually_within, servers};
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Connection, Executor, SqliteConnection};
 
 use crate::support::{PATIENCE, Place};
 
@@ -31,19 +27,9 @@ server: {{address: '127.0.0.1:0'}}
     let place = Place::with(&settings);
     place.run(&["check"]).with(0);
     let daemon = place.serve();
-    let options = SqliteConnectOptions::new().filename(place.file("orders.db"));
-    let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-    connection
-        .execute(
-            "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload, status, \
-             available_at, created_at) values ('o-1', 'OrderPlaced', 'Order', '42', '{\"total\":1.10}', 0, \
-             strftime('%Y-%m-%d %H:%M:%f000', 'now'), strftime('%Y-%m-%d %H:%M:%f000', 'now'))",
-        )
-        .await
-        .unwrap();
-    let status = "select status from outbox_event where event_id = 'o-1'";
-    let done = async || sqlx::query_scalar::<_, i64>(status).fetch_one(&mut connection).await.unwrap() == 1;
-    eventually_within(PATIENCE, "the row is done", done).await;
+    let orders = place.orders().await;
+    orders.insert("o-1").await;
+    eventually_within(PATIENCE, "the row is done", async || orders.row("o-1").await == (1, 0)).await;
 
     let found = kafka.records(&topic).await;
     assert_eq!(found.len(), 1, "{}", daemon.log());
@@ -54,15 +40,31 @@ server: {{address: '127.0.0.1:0'}}
 }
 
 #[tokio::test]
-async fn brokers_that_are_away_hold_up_neither_the_start_nor_the_end() {
+async fn brokers_that_are_away_hold_up_neither_start_nor_end_and_the_page_says_why_events_wait() {
     let settings = "outbox:
+  name: orders
   database: {url: 'sqlite:orders.db'}
+  poller: {interval-ms: 50}
+  dispatcher: {worker-count: 8}
   handlers:
-    - {event-type: OrderPlaced, kafka: {bootstrap-servers: '127.0.0.1:9', topic: orders, timeout: 300ms}}
+    - aggregate-type: Order
+      event-type: OrderPlaced
+      kafka: {bootstrap-servers: '127.0.0.1:9', topic: orders, timeout: 300ms}
 server: {address: '127.0.0.1:0'}
 ";
     let place = Place::with(settings);
     let daemon = place.serve();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    let shown = daemon.component("topic", |_| true);
+    assert_eq!(shown["name"], "orders: OrderPlaced (Order) → orders");
+    assert_eq!(shown["health"]["status"], "up");
+
+    let orders = place.orders().await;
+    for number in 0..8 {
+        orders.insert(&format!("o-{number}")).await;
+    }
+    let shown = daemon.component("topic", |shown| shown["health"]["status"] == "degraded");
+    let told = shown["health"]["why"].as_str().unwrap();
+    assert!(told.contains("did not confirm a record within 300ms") && told.contains("127.0.0.1:9"), "{told}");
+    assert_eq!(orders.row("o-0").await, (0, 0), "NEW, and no try counted");
     daemon.end("-TERM").with(0);
 }

@@ -1,5 +1,9 @@
 //! `backstop dlq` as its user sees it: good input, bad input, and nothing lost in between.
 
+#[path = "../receiver/mod.rs"]
+mod receiver;
+mod web;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -148,7 +148,7 @@ fn must_be_directory(path: &Path, filesystem: &dyn Filesystem) -> Result<(), Err
 }
 
 /// Makes a file, renames and removes it: modes mislead where root or a read-only mount is involved.
-fn probe(settings: &Settings) -> io::Result<()> {
+pub(super) fn probe(settings: &Settings) -> io::Result<()> {
     let Settings { path, filesystem, clock, .. } = settings;
     let fresh = || path.join(name::draft(clock.now(), fastrand::u64(..)));
     let (first, second) = (fresh(), fresh());

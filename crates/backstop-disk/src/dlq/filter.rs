@@ -126,6 +126,7 @@ mod tests {
 
     use super::*;
     use crate::dlq::Details;
+    use backstop_core::burial::Cause;
 
     fn entry() -> Entry {
         let now = ManualClock::new().now();
@@ -134,7 +135,7 @@ mod tests {
             failed_at: Some(now),
             event: CloudEvent::from_json(r#"{"id":"1","source":"/a","type":"t"}"#).unwrap(),
             error: "timeout: no answer".to_owned(),
-            details: Some(Details::once(now, "warehouse")),
+            details: Some(Details::of(&Cause::new("e", now), Some("warehouse"))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The dead-letter directory: what a sink could not take becomes a file, and waits there for somebody.
+//! The dead-letter directory: what a sink could not take, or an outbox gave up, becomes a file and waits for somebody.
 //!
 //! # What is in the directory
 //!
@@ -18,7 +18,7 @@
 //! # What survives
 //!
 //! A file is written under another name and synced, then it gets its name, and the directory is synced. Only then
-//! does [`DlqSink`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever happened
+//! do [`DlqSink`] and [`DeadLetters`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever happened
 //! before. Many who fail at once share one sync of the directory.
 //!
 //! # The tools
@@ -27,6 +27,7 @@
 //! number of files. Damaged files are reported and left alone.
 
 mod activation;
+mod dead_letters;
 mod directory;
 mod entries;
 mod entry;
@@ -35,6 +36,7 @@ mod files;
 mod filter;
 mod fsck;
 mod letters;
+mod look;
 mod marks;
 mod name;
 mod pages;
@@ -47,6 +49,7 @@ mod settings;
 mod sink;
 mod writer;
 
+pub use dead_letters::DeadLetters;
 pub use directory::Directory;
 pub use entries::Entries;
 pub use entry::{Damaged, Entry, Found, Place};

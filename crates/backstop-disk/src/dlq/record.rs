@@ -4,11 +4,12 @@
 //! {"event":<CloudEvent>,"error":"<message>"}
 //! ```
 //!
-//! With [`Settings::details_for`](super::Settings::details_for) a third key, `backstop`, tells more. Readers
+//! With [`Settings::details`](super::Settings::details) a third key, `backstop`, tells more. Readers
 //! ignore keys that they do not know.
 
 use std::borrow::Cow;
 
+use backstop_core::burial::Cause;
 use backstop_core::{CloudEvent, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -25,8 +26,9 @@ pub struct Details {
     pub schema: u32,
     /// How often sending was tried.
     pub attempts: u32,
-    /// When the first try failed.
-    pub first_failed_at: Timestamp,
+    /// When the first try failed, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failed_at: Option<Timestamp>,
     /// When the last try failed.
     pub last_failed_at: Timestamp,
     /// Where the event was to go.
@@ -38,14 +40,13 @@ impl Details {
     /// The version that is written.
     pub const SCHEMA: u32 = 1;
 
-    /// One try that failed now.
-    pub(super) fn once(failed_at: Timestamp, target: &str) -> Self {
+    pub(super) fn of(cause: &Cause, target: Option<&str>) -> Self {
         Self {
             schema: Self::SCHEMA,
-            attempts: 1,
-            first_failed_at: failed_at,
-            last_failed_at: failed_at,
-            target: Some(target.to_owned()),
+            attempts: cause.attempts,
+            first_failed_at: cause.first_failed_at,
+            last_failed_at: cause.failed_at,
+            target: target.map(str::to_owned),
         }
     }
 }
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn details_are_a_third_key_and_are_read_back() {
-        let details = Details::once(ManualClock::new().now(), "warehouse");
+        let details = Details::of(&Cause::new("e", ManualClock::new().now()), Some("warehouse"));
         let written = text(&CloudEvent::from_json(EVENT).unwrap(), "e", Some(&details));
         assert!(written.ends_with(concat!(
             r#","error":"e","backstop":{"schema":1,"attempts":1,"first_failed_at":"2030-01-01T00:00:00Z","#,

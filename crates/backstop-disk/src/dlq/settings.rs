@@ -23,7 +23,9 @@ use crate::fs::{Disk, Filesystem};
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub(super) path: PathBuf,
+    pub(super) name: Option<String>,
     pub(super) create: bool,
+    pub(super) details: bool,
     pub(super) target: Option<String>,
     pub(super) rolling: Option<Rolling>,
     pub(super) metrics_prefix: String,
@@ -36,13 +38,21 @@ impl Settings {
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
+            name: None,
             create: false,
+            details: false,
             target: None,
             rolling: None,
             metrics_prefix: telemetry::Dlq::DEFAULT_PREFIX.to_owned(),
             clock: Arc::new(SystemClock),
             filesystem: Arc::new(Disk),
         }
+    }
+
+    /// The name by which operators know it. Defaults to its path.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// Makes the directory, for its owner alone (mode 0700), if there is none. Defaults to false: a disk that
@@ -52,11 +62,17 @@ impl Settings {
         self
     }
 
-    /// Adds [`Details`](super::Details) to each record, with this name for where the events were to go.
-    /// Defaults to none, which leaves exactly the keys `event` and `error`.
+    /// Whether [`Details`](super::Details) are added to each record: how often delivery was tried, when, and where
+    /// the event was to go. Defaults to no, which leaves exactly the keys `event` and `error`.
+    pub fn details(mut self, details: bool) -> Self {
+        self.details = details;
+        self
+    }
+
+    /// Adds [`details`](Self::details), with this name for where the events were to go.
     pub fn details_for(mut self, target: impl Into<String>) -> Self {
         self.target = Some(target.into());
-        self
+        self.details(true)
     }
 
     /// Writes many events into one file, for high failure rates. Defaults to a file for each event.
@@ -81,6 +97,11 @@ impl Settings {
     pub fn filesystem(mut self, filesystem: impl Filesystem) -> Self {
         self.filesystem = Arc::new(filesystem);
         self
+    }
+
+    /// What operators call it.
+    pub(super) fn shown_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.path.display().to_string())
     }
 
     /// The directory.

@@ -1,15 +1,13 @@
 //! The wrapper: a sink that catches what its inner sink could not take.
 
-use std::sync::Arc;
-
-use backstop_core::{Clock, CloudEvent, Failure, SharedSink, Sink, Timestamp, telemetry};
+use backstop_core::burial::Cause;
+use backstop_core::{CloudEvent, Failure, SharedSink, Sink, telemetry};
 use tracing::warn;
 
-use super::record::{self, Details};
+use super::activation;
+use super::dead_letters::DeadLetters;
 use super::redact::redacted;
 use super::settings::Settings;
-use super::writer::{Letter, Writer};
-use super::{activation, directory};
 use crate::Error;
 
 /// A sink around another. An event that the inner sink does not take is written to a directory, and counts as
@@ -36,25 +34,15 @@ use crate::Error;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 #[derive(Debug, Clone)]
-pub struct DlqSink(Arc<Parts>);
-
-#[derive(Debug)]
-struct Parts {
+pub struct DlqSink {
     inner: SharedSink,
-    target: Option<String>,
-    clock: Arc<dyn Clock>,
-    writer: Writer,
-    metrics: Arc<telemetry::Dlq>,
+    letters: DeadLetters,
 }
 
 impl DlqSink {
     /// Wraps a sink, with a directory that must be usable: otherwise the error says what is wrong with it.
     pub fn open(inner: SharedSink, settings: Settings) -> Result<Self, Error> {
-        directory::prepare(&settings)?;
-        let metrics = Arc::new(telemetry::Dlq::new(settings.metrics_prefix.as_str()));
-        let writer = Writer::start(&settings, Arc::clone(&metrics))
-            .map_err(|source| Error::Write { doing: "start the writer", source })?;
-        Ok(Self(Arc::new(Parts { inner, target: settings.target, clock: settings.clock, writer, metrics })))
+        Ok(Self { inner, letters: DeadLetters::open(settings)? })
     }
 
     /// Wraps a sink if the environment names a directory, in `BACKSTOP_DLQ_DIR` or else in `CELLOS_DLQ_DIR`.
@@ -78,27 +66,26 @@ impl DlqSink {
 
     /// What is counted.
     pub fn metrics(&self) -> &telemetry::Dlq {
-        &self.0.metrics
+        self.letters.metrics()
     }
 }
 
 impl Sink for DlqSink {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
-        match self.0.inner.emit(event.clone()).await {
+        match self.inner.emit(event.clone()).await {
             Ok(()) => Ok(()),
-            Err(failure) => self.0.bury(event, failure).await,
+            Err(failure) => self.keep(&event, failure).await,
         }
     }
 }
 
-impl Parts {
-    async fn bury(&self, event: CloudEvent, failure: Failure) -> Result<(), Failure> {
-        let failed_at = self.clock.now();
-        let text = failure.to_string();
-        let error = redacted(&text);
-        match self.store(&event, &error, failed_at).await {
+impl DlqSink {
+    async fn keep(&self, event: &CloudEvent, failure: Failure) -> Result<(), Failure> {
+        let cause = Cause::new(failure.to_string(), self.letters.settings().clock.now());
+        let stored = self.letters.store(event, &cause).await;
+        let error = redacted(&cause.error);
+        match stored {
             Ok(()) => {
-                self.metrics.stored.increment();
                 warn!(
                     event_id = event.id(),
                     error = &*error,
@@ -107,7 +94,6 @@ impl Parts {
                 Ok(())
             }
             Err(stored) => {
-                self.metrics.refused.increment();
                 warn!(
                     event_id = event.id(),
                     error = &*error,
@@ -117,11 +103,5 @@ impl Parts {
                 Err(failure)
             }
         }
-    }
-
-    async fn store(&self, event: &CloudEvent, error: &str, failed_at: Timestamp) -> Result<(), Error> {
-        let details = self.target.as_deref().map(|target| Details::once(failed_at, target));
-        let line = record::line(event, error, details.as_ref())?;
-        self.writer.store(Letter { event: event.clone(), failed_at, line }).await
     }
 }

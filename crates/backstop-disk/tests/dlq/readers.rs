@@ -6,7 +6,7 @@ use std::process::Command;
 
 use backstop_core::Sink;
 use backstop_disk::dlq::{Directory, DlqSink, Settings};
-use backstop_testkit::servers::directory;
+use backstop_testkit::servers::{directory, python};
 
 use crate::support::{ERROR, closed, entries, event, names};
 
@@ -65,13 +65,7 @@ for name in sorted(glob.glob(sys.argv[1] + '/*.jsonl')):
 /// Rules: D-024.
 #[tokio::test]
 async fn the_cloudevents_sdk_of_python_reads_ours() {
-    let python = std::env::var("BACKSTOP_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let has_sdk = Command::new(&python).args(["-c", "import cloudevents"]).output();
-    if !has_sdk.is_ok_and(|output| output.status.success()) {
-        return backstop_testkit::skip(
-            "needs python3 with the package cloudevents; BACKSTOP_TEST_PYTHON names another",
-        );
-    }
+    let Some(python) = python(&["cloudevents"]) else { return };
     let place = directory();
     some_files(place.path()).await;
     let output = Command::new(&python)

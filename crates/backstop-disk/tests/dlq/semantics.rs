@@ -12,10 +12,10 @@ use backstop_core::{Clock, CloudEvent, Failure, SharedSink, Sink};
 use backstop_disk::Error;
 use backstop_disk::dlq::{Directory, DlqSink, Settings};
 use backstop_testkit::clock::ManualClock;
+use backstop_testkit::logs::Logs;
 use backstop_testkit::servers::directory;
 use tracing::Level;
 
-use crate::logs::Logs;
 use crate::support::{
     ERROR, Kept, closed, emit_all, entries, event, failing_into, failure, names, only_file,
 };
@@ -134,7 +134,7 @@ async fn details_are_one_more_key_and_only_when_asked_for() {
     let stored = &entries(&Directory::open(place.path()).unwrap())[0];
     let details = stored.details.as_ref().unwrap();
     assert_eq!((details.schema, details.attempts), (1, 1));
-    assert_eq!((details.first_failed_at, details.last_failed_at), (clock.now(), clock.now()));
+    assert_eq!((details.first_failed_at, details.last_failed_at), (Some(clock.now()), clock.now()));
     assert_eq!(details.target.as_deref(), Some("warehouse"));
 
     let plain = directory();

@@ -12,4 +12,5 @@ mod independent;
 mod receiver;
 mod settings;
 mod signed;
+mod sink;
 mod standing;

@@ -1,7 +1,7 @@
 //! An independent reader: the CloudEvents SDK for Python.
 
 use std::io::Write as _;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use backstop_core::{Event, Handler as _};
 use backstop_kafka::Publisher;
@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("independent.py");
 #[tokio::test]
 async fn the_sdk_of_another_language_reads_both_modes() {
     let Some(kafka) = servers::kafka().await else { return };
-    let Some(mut python) = servers::python() else { return };
+    let Some(python) = servers::python(&["cloudevents.core.bindings.kafka"]) else { return };
     let topic = kafka.create_topic("orders", 1, &[]).await;
     let event =
         Event::of("OrderPlaced").id("evt-1").aggregate("Order", "42").header("traceparent", "00-aa-bb-01");
@@ -26,6 +26,7 @@ async fn the_sdk_of_another_language_reads_both_modes() {
     let found = kafka.records(&topic).await;
     let records = found.iter().map(|it| json!({"key": it.key, "value": it.value, "headers": it.headers}));
     let records = Value::Array(records.collect()).to_string();
+    let mut python = Command::new(python);
     let python = python.args(["-c", SCRIPT]).env("PYTHONUTF8", "1");
     let mut python = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     python.stdin.take().unwrap().write_all(records.as_bytes()).unwrap();

@@ -10,6 +10,7 @@ use backstop_core::retry::Policy;
 use backstop_core::{Handler, telemetry};
 
 use super::bell::{Bell, RingAfterCommit, Ringing};
+use super::burials::Burials;
 use super::claims::{Renewal, Terms};
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
@@ -31,7 +32,7 @@ use crate::{Error, Supported, TableName, TimeZone};
 #[must_use = "an outbox does nothing until `start` is called"]
 pub struct Builder<DB: Supported, M> {
     pool: sqlx::Pool<DB>,
-    name: String,
+    pub(super) name: String,
     table: String,
     time_zone: String,
     migrate: bool,
@@ -45,6 +46,7 @@ pub struct Builder<DB: Supported, M> {
     connections: Option<Arc<dyn Connections>>,
     dispatcher: dispatcher::Settings,
     poller: poller::Settings,
+    pub(super) burials: Burials,
     hot_grace: Duration,
     company: Company,
     done: Done,
@@ -91,6 +93,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             connections: None,
             dispatcher: dispatcher::Settings::default(),
             poller: poller::Settings::default(),
+            burials: Burials::default(),
             hot_grace: Duration::from_secs(30),
             company: Company::Ours,
             done: Done::Keep,
@@ -216,6 +219,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         } else {
             let mut settings = self.dispatcher.clone();
             settings.terms = self.terms();
+            settings.burials = self.burials();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
             let poller =
                 self.poller.clone().feeding(store.clone(), dispatcher.feed(), bell.clone(), metrics.clone());
@@ -306,6 +310,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let mut faults = Faults::default();
         self.dispatcher.check(&mut faults);
         self.poller.check(&mut faults);
+        self.burials.check(&mut faults);
         if M::MODE == Kind::MultiNode && self.poller.locking.is_none() {
             faults.add(
                 "claim_locking",

@@ -13,6 +13,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::burials::Burials;
 use super::claims::{HeldClaims, Terms};
 use super::in_flight::{Hold, InFlight, LettingGo, Tracker};
 use super::interceptor::{Interceptor, Interceptors};
@@ -43,6 +44,8 @@ pub struct Settings {
     pub(super) strict_order: bool,
     /// How long claims are good for, where rows are claimed.
     pub(super) terms: Option<Terms>,
+    /// Where dead events are laid down beside the table.
+    pub(super) burials: Arc<Burials>,
 }
 
 impl Default for Settings {
@@ -57,6 +60,7 @@ impl Default for Settings {
             interceptors: Interceptors::default(),
             strict_order: false,
             terms: None,
+            burials: Arc::default(),
         }
     }
 }
@@ -274,9 +278,14 @@ impl Dispatcher {
             scheduled: Arc::default(),
             metrics: metrics.clone(),
         };
+        let delivery = Arc::new(Delivery {
+            registry,
+            retry: settings.retry,
+            interceptors: settings.interceptors,
+            burials: settings.burials,
+            metrics: metrics.clone(),
+        });
         let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
-        let delivery =
-            Arc::new(Delivery { registry, retry: settings.retry, interceptors: settings.interceptors });
         let mut workers = JoinSet::new();
         for _ in 0..settings.workers {
             workers.spawn(work(feed.clone(), delivery.clone(), settler.sender()));

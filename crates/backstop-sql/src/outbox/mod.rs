@@ -87,6 +87,7 @@
 
 mod bell;
 pub mod builder;
+mod burials;
 mod claims;
 pub mod dead;
 pub mod dispatcher;

@@ -6,7 +6,6 @@ mod forward;
 mod dying;
 mod flaky;
 mod harness;
-mod logs;
 mod nowhere;
 mod spied;
 mod steps;
@@ -14,6 +13,7 @@ mod tracked;
 mod watched;
 
 mod backpressure;
+mod burials;
 mod claims;
 mod close;
 mod closing;
@@ -36,3 +36,5 @@ mod settlement;
 mod settlement_faults;
 mod start;
 mod writer;
+
+use backstop_testkit::logs;

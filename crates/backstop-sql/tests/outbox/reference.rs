@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-const BUILDER: &str = include_str!("../../src/outbox/builder.rs");
+const BUILDER: &str =
+    concat!(include_str!("../../src/outbox/builder.rs"), include_str!("../../src/outbox/burials.rs"));
 const PURGE: &str = include_str!("../../src/outbox/purge.rs");
 
 /// A setting as the code or the page tells it: the modes that offer it, and its default.

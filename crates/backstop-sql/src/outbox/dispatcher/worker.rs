@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use backstop_core::delivery::{Settlement, decide};
 use backstop_core::retry::{Exponential, Jitter, Policy, Retry};
-use backstop_core::{Event, Failure, Handler, Outcome};
+use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
 use futures_util::FutureExt;
 
 use super::{Feed, Queued};
+use crate::outbox::burials::Burials;
 use crate::outbox::interceptor::{Interceptors, panicked};
 use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
@@ -27,6 +28,7 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
+        delivery.bury_if_dead(&queued, &settlement).await;
         let Queued { event, attempts, claim, .. } = queued;
         let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
         settled.send(Settled { settle, event, hold }).await;
@@ -38,6 +40,8 @@ pub(super) struct Delivery {
     pub(super) registry: Registry,
     pub(super) retry: Retry,
     pub(super) interceptors: Interceptors,
+    pub(super) burials: Arc<Burials>,
+    pub(super) metrics: Arc<telemetry::Outbox>,
 }
 
 impl Delivery {
@@ -49,6 +53,14 @@ impl Delivery {
         };
         self.interceptors.after(entered, &queued.event, answer.as_ref().err());
         decide(&self.retry, queued.attempts, answer, Jitter::random())
+    }
+
+    /// Before the row says DEAD: a crash in between writes another letter, and never none.
+    async fn bury_if_dead(&self, queued: &Queued, settlement: &Settlement) {
+        if let Settlement::Dead { error } = settlement {
+            let attempts = queued.attempts.saturating_add(1);
+            self.burials.bury(&queued.event, attempts, error, &self.metrics).await;
+        }
     }
 
     async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {

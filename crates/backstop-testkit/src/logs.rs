@@ -1,4 +1,4 @@
-//! The log of one test, caught as lines. Works on a current-thread runtime, where all tasks share the thread.
+//! What Backstop logs during one test, caught as lines.
 
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -8,21 +8,36 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
+use crate::lock;
+
 /// While there is only one subscriber, tracing lets the thread that comes to a line first say whether the line
 /// matters to anybody, and that may be another test's. With a second one it asks them all.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
-/// Catches what is logged on this thread until it is dropped.
-pub(crate) struct Logs {
+/// Catches what Backstop logs on this thread until it is dropped. On a current-thread runtime, as `#[tokio::test]` has
+/// it, all tasks share the thread.
+///
+/// ```
+/// use backstop_testkit::logs::Logs;
+/// use tracing::Level;
+///
+/// let logs = Logs::catch();
+/// tracing::warn!(target: "backstop_sql", event_id = "42", "an event is late");
+/// assert_eq!(logs.having(Level::WARN, "late"), ["message=an event is late event_id=\"42\" "]);
+/// assert!(logs.having(Level::ERROR, "").is_empty(), "{}", logs.all());
+/// ```
+#[derive(Debug)]
+pub struct Logs {
     lines: Lines,
     _guard: DefaultGuard,
 }
 
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Logs {
-    pub(crate) fn catch() -> Self {
+    /// Begins to catch.
+    pub fn catch() -> Self {
         LazyLock::force(&ANOTHER);
         let lines = Lines::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
@@ -30,8 +45,8 @@ impl Logs {
     }
 
     /// The lines of a level that contain a text.
-    pub(crate) fn having(&self, level: Level, text: &str) -> Vec<String> {
-        let lines = self.lines.0.lock().unwrap();
+    pub fn having(&self, level: Level, text: &str) -> Vec<String> {
+        let lines = lock(&self.lines.0);
         lines
             .iter()
             .filter(|(of, line)| *of == level && line.contains(text))
@@ -40,8 +55,8 @@ impl Logs {
     }
 
     /// Every line, for messages.
-    pub(crate) fn all(&self) -> String {
-        let lines = self.lines.0.lock().unwrap();
+    pub fn all(&self) -> String {
+        let lines = lock(&self.lines.0);
         lines.iter().map(|(level, line)| format!("{level} {line}")).collect::<Vec<_>>().join("\n")
     }
 }
@@ -53,7 +68,7 @@ impl<S: Subscriber> Layer<S> for Lines {
         }
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push((*event.metadata().level(), line.0));
+        lock(&self.0).push((*event.metadata().level(), line.0));
     }
 }
 
@@ -61,6 +76,7 @@ struct Line(String);
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "{}={value:?} ", field.name());
     }
 }

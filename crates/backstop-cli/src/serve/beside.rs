@@ -1,0 +1,40 @@
+//! What stands beside the outboxes on the operator's page: webhook targets and dead-letter directories.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use backstop_core::inspect::{Health, Inspect, Report};
+
+/// A part that the daemon works without, if not as well: when it is down, the daemon is degraded. Whoever restarts
+/// daemons by their `/health` must not do so because a receiver of webhooks is away.
+pub(super) struct Beside {
+    inspect: Arc<dyn Inspect>,
+    name: Option<String>,
+}
+
+impl Beside {
+    pub(super) fn new(inspect: Arc<dyn Inspect>) -> Self {
+        Self { inspect, name: None }
+    }
+
+    /// Under another name than its own.
+    pub(super) fn named(mut self, name: String) -> Self {
+        self.name = Some(name);
+        self
+    }
+}
+
+impl Inspect for Beside {
+    fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
+        Box::pin(async {
+            let mut report = self.inspect.report().await;
+            if let Some(name) = &self.name {
+                report.name.clone_from(name);
+            }
+            if let Health::Down(why) = report.health {
+                report.health = Health::Degraded(why);
+            }
+            report
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The handlers of an outbox, made before it starts: what they need is known then, and the page can show their targets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use backstop_core::event::GLOBAL;
+use backstop_core::handler::SharedHandler;
+use backstop_core::inspect::Inspect;
+use backstop_disk::dlq::DeadLetters;
+use backstop_sql::Supported;
+use backstop_sql::outbox::{Builder, Delivering};
+
+use super::beside::Beside;
+use crate::config::settings::{Handler, Mode, Outbox};
+use crate::handlers::{self, Made, Target};
+
+/// What an outbox is connected to.
+#[derive(Default)]
+pub(super) struct Wiring {
+    handlers: Vec<Wired>,
+    letters: Option<DeadLetters>,
+    targets: Vec<Arc<dyn Inspect>>,
+}
+
+struct Wired {
+    aggregate_type: String,
+    event_types: Vec<String>,
+    handler: SharedHandler,
+    /// Where these events go when they die, if not where all go.
+    letters: Option<DeadLetters>,
+}
+
+impl Wiring {
+    /// Makes the handlers of an outbox. Nothing is sent and nothing connected to.
+    pub(super) fn of(outbox: &Outbox, letters: &BTreeMap<String, DeadLetters>) -> anyhow::Result<Self> {
+        if outbox.mode == Mode::WriterOnly {
+            return Ok(Self::default());
+        }
+        let find = |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).cloned();
+        let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
+        for handler in &outbox.handlers {
+            let target = Target::of(handler).into_iter().next().context("a handler says nowhere to go")?;
+            let made = handlers::build(&outbox.name, target).with_context(|| handler.path.clone())?;
+            wiring.add(outbox, handler, made, find(&handler.dlq));
+        }
+        Ok(wiring)
+    }
+
+    fn add(&mut self, outbox: &Outbox, settings: &Handler, made: Made, letters: Option<DeadLetters>) {
+        let Made { handler, target } = made;
+        let mut letters = letters.or_else(|| self.letters.clone());
+        if let Some((name, inspect)) = target {
+            letters = letters.map(|letters| letters.towards(name.as_str()));
+            let about =
+                settings.aggregate_type.as_ref().map(|about| format!(" ({about})")).unwrap_or_default();
+            let shown = format!("{}: {}{about} → {name}", outbox.name, settings.event_type.join(", "));
+            self.targets.push(Arc::new(Beside::new(inspect).named(shown)));
+        }
+        self.handlers.push(Wired {
+            aggregate_type: settings.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned()),
+            event_types: settings.event_type.clone(),
+            handler,
+            letters,
+        });
+    }
+
+    /// Where the handlers send to, for the operator's page.
+    pub(super) fn targets(&self) -> &[Arc<dyn Inspect>] {
+        &self.targets
+    }
+
+    /// Registers everything with an outbox.
+    pub(super) fn connect<DB: Supported, M: Delivering>(
+        &self,
+        mut builder: Builder<DB, M>,
+    ) -> Builder<DB, M> {
+        if let Some(letters) = &self.letters {
+            builder = builder.dead_letters(letters.clone());
+        }
+        for Wired { aggregate_type, event_types, handler, letters } in &self.handlers {
+            for event_type in event_types {
+                builder = builder.on(aggregate_type.clone(), event_type.clone(), handler.clone());
+                if let Some(letters) = letters {
+                    builder =
+                        builder.dead_letters_of(aggregate_type.clone(), event_type.clone(), letters.clone());
+                }
+            }
+        }
+        builder
+    }
+}

@@ -1,0 +1,65 @@
+//! Where webhooks go, on the operator's page: whether a target is called, and why its events wait.
+
+use std::net::TcpListener;
+
+use crate::receiver::Receiver;
+use crate::support::Place;
+
+fn settings(url: &str) -> String {
+    format!(
+        "outbox:
+  name: orders
+  database: {{url: 'sqlite:orders.db'}}
+  poller: {{interval-ms: 50}}
+  handlers:
+    - aggregate-type: Order
+      event-type: [OrderPlaced, OrderPaid]
+      http: {{url: '{url}', allowed-networks: 127.0.0.0/8}}
+server: {{address: '127.0.0.1:0'}}
+"
+    )
+}
+
+/// Enough for the breaker to see that the target is away.
+async fn fill(place: &Place) {
+    let orders = place.orders().await;
+    for number in 0..8 {
+        orders.insert(&format!("o-{number}")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let overloaded = Receiver::answering(503);
+    for (url, why) in [(format!("http://{closed}/T0KEN"), "cannot connect"), (overloaded.url(), "503")] {
+        let place = Place::with(&settings(&url));
+        let daemon = place.serve();
+        let shown = daemon.component("webhook", |_| true);
+        let origin = url.rsplit_once('/').unwrap().0;
+        assert_eq!(shown["name"], format!("orders: OrderPlaced, OrderPaid (Order) → {origin}"));
+        assert_eq!(shown["health"]["status"], "up");
+
+        fill(&place).await;
+        let shown = daemon.component("webhook", |shown| shown["health"]["status"] == "degraded");
+        let told = shown["health"]["why"].as_str().unwrap();
+        assert!(told.starts_with("its events wait: ") && told.contains(why), "{told}");
+        assert!(!shown.to_string().contains("T0KEN"), "a path may be a secret");
+        // The daemon itself is well, and nobody should restart it.
+        let (status, health) = daemon.get("/health", "");
+        assert!(status == 200 && health.contains("DEGRADED"), "{health}");
+        assert_eq!(place.orders().await.row("o-0").await, (0, 0), "NEW, and no try counted");
+        daemon.end("-TERM").with(0);
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_is_gone_is_shown_as_disabled() {
+    let receiver = Receiver::answering(410);
+    let place = Place::with(&settings(&receiver.url()));
+    let daemon = place.serve();
+    fill(&place).await;
+    let shown = daemon.component("webhook", |shown| shown["health"]["status"] == "degraded");
+    assert!(shown["health"]["why"].as_str().unwrap().starts_with("disabled"), "{shown}");
+    daemon.end("-TERM").with(0);
+}

@@ -1,0 +1,127 @@
+//! The directory as those see it who put events into it.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use backstop_core::burial::{Bury, Cause};
+use backstop_core::inspect::{Inspect, Report};
+use backstop_core::{CloudEvent, Failure, telemetry};
+
+use super::directory;
+use super::look::Looking;
+use super::record::{self, Details};
+use super::redact::redacted;
+use super::settings::Settings;
+use super::writer::{Letter, Writer};
+use crate::Error;
+
+/// A dead-letter directory that takes events. Behind an outbox it keeps what the outbox gives up; a
+/// [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
+///
+/// It is also a component for the operator's page, which shows how many letters lie there and the oldest of them.
+///
+/// ```
+/// use backstop_core::{Clock, CloudEvent, Event, SystemClock, burial::{Bury, Cause}};
+/// use backstop_disk::dlq::{DeadLetters, Directory, Filter, Settings};
+///
+/// # let place = backstop_testkit::servers::directory();
+/// # let path = place.path();
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let letters = DeadLetters::open(Settings::at(path).details(true))?;
+/// // Outbox::single_node(pool).dead_letters(letters.clone()) …
+///
+/// let order = Event::of("OrderPlaced").id("42").json(&["tea"])?;
+/// let cause = Cause::new("http-422: no tea", SystemClock.now()).attempts(3);
+/// letters.towards("warehouse").bury(CloudEvent::of(&order, "/shop")?, cause).await.unwrap();
+///
+/// let found = Directory::open(path)?.entries(Filter::all()).next().unwrap()?.entry().unwrap();
+/// let details = found.details.unwrap();
+/// assert_eq!((found.error.as_str(), details.attempts), ("http-422: no tea", 3));
+/// assert_eq!(details.target.as_deref(), Some("warehouse"));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Debug, Clone)]
+pub struct DeadLetters {
+    shared: Arc<Shared>,
+    target: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    writer: Writer,
+    metrics: Arc<telemetry::Dlq>,
+    /// Why the last event could not be stored; none after one that was.
+    trouble: Mutex<Option<String>>,
+    looking: Looking,
+}
+
+impl DeadLetters {
+    /// Opens a directory that must be usable: otherwise the error says what is wrong with it.
+    pub fn open(settings: Settings) -> Result<Self, Error> {
+        directory::prepare(&settings)?;
+        let metrics = Arc::new(telemetry::Dlq::new(settings.metrics_prefix.as_str()));
+        let writer = Writer::start(&settings, Arc::clone(&metrics))
+            .map_err(|source| Error::Write { doing: "start the writer", source })?;
+        let target = settings.target.as_deref().map(Arc::from);
+        let (trouble, looking) = (Mutex::default(), Looking::default());
+        Ok(Self { shared: Arc::new(Shared { settings, writer, metrics, trouble, looking }), target })
+    }
+
+    /// The same directory for events that were to go there, where [`Settings::details`] are written down.
+    pub fn towards(&self, target: impl Into<Arc<str>>) -> Self {
+        Self { shared: Arc::clone(&self.shared), target: Some(target.into()) }
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        self.shared.settings.path()
+    }
+
+    /// What is counted.
+    pub fn metrics(&self) -> &telemetry::Dlq {
+        &self.shared.metrics
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.shared.settings
+    }
+
+    /// Why the last event could not be stored, if it could not.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stores an event. Whatever the error says about URLs, their passwords are not written down.
+    pub(super) async fn store(&self, event: &CloudEvent, cause: &Cause) -> Result<(), Error> {
+        let stored = self.write(event, cause).await;
+        let trouble = stored.as_ref().err().map(ToString::to_string);
+        match trouble {
+            None => self.metrics().stored.increment(),
+            Some(_) => self.metrics().refused.increment(),
+        }
+        *self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        stored
+    }
+
+    async fn write(&self, event: &CloudEvent, cause: &Cause) -> Result<(), Error> {
+        let details = self.settings().details.then(|| Details::of(cause, self.target.as_deref()));
+        let line = record::line(event, &redacted(&cause.error), details.as_ref())?;
+        self.shared.writer.store(Letter { event: event.clone(), failed_at: cause.failed_at, line }).await
+    }
+}
+
+impl Bury for DeadLetters {
+    async fn bury(&self, event: CloudEvent, cause: Cause) -> Result<(), Failure> {
+        self.store(&event, &cause)
+            .await
+            .map_err(|error| Failure::transient("dead-letters", error.to_string()))
+    }
+}
+
+impl Inspect for DeadLetters {
+    fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
+        Box::pin(self.shared.looking.report(self))
+    }
+}

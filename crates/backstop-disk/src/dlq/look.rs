@@ -1,0 +1,192 @@
+//! What an operator's page shows of the directory: how many letters lie there, and the oldest of them.
+//!
+//! A disk may hang, and a directory may hold millions: one thread looks at a time, counts only so far, and what it
+//! found is good for a while.
+
+use std::collections::BinaryHeap;
+use std::io::{self, BufRead, BufReader, Read};
+use std::thread;
+use std::time::Duration;
+
+use backstop_core::clock::Tick;
+use backstop_core::event::GLOBAL;
+use backstop_core::inspect::{Count, Flow, Health, Place, Report, Troubled};
+use backstop_core::{Clock, CloudEvent, SystemClock, Timestamp};
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::timeout;
+
+use super::dead_letters::DeadLetters;
+use super::settings::Settings;
+use super::{directory, name, record};
+
+/// Counting stops here: beyond it "10,000+" says enough.
+const COUNT_CAP: usize = 10_000;
+
+/// So many of the oldest are shown, if they are not longer than this.
+const SHOWN: usize = 10;
+const SHOWN_BYTES: u64 = 256 * 1024;
+
+/// A look is good for at least so long, and at most so long.
+const FRESH: Duration = Duration::from_millis(500);
+const STALE: Duration = Duration::from_secs(15);
+
+/// In between it is good for so many times what it took.
+const COST: u32 = 100;
+
+/// How long a look is waited for. A disk that takes longer hangs, as far as an operator is concerned.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Looks at the directory for everybody who asks.
+#[derive(Debug, Default)]
+pub(super) struct Looking(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: Option<(Look, Tick)>,
+    /// The look that is under way, also when nobody waits for it any more.
+    running: Option<oneshot::Receiver<(Look, Duration)>>,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+struct Look {
+    health: Health,
+    files: Option<Count>,
+    oldest: Vec<Troubled>,
+}
+
+impl Looking {
+    pub(super) async fn report(&self, letters: &DeadLetters) -> Report {
+        let Look { health, files, oldest } = self.look(letters.settings()).await;
+        let health = match (health, letters.trouble()) {
+            (Health::Up, Some(why)) => Health::Degraded(format!("the last event was not stored: {why}")),
+            (health, _) => health,
+        };
+        Report {
+            kind: "dead letters",
+            name: letters.settings().shown_name(),
+            health,
+            places: files.map(|count| stored(letters.settings(), count)).into_iter().collect(),
+            flows: flows(letters),
+            troubled: oldest,
+        }
+    }
+
+    async fn look(&self, settings: &Settings) -> Look {
+        let mut state = self.0.lock().await;
+        if let Some((look, _)) = state.last.as_ref().filter(|(_, until)| SystemClock.ticks() < *until) {
+            return look.clone();
+        }
+        let running = state.running.get_or_insert_with(|| begin(settings.clone()));
+        let answer = timeout(PATIENCE, running).await;
+        if answer.is_ok() {
+            state.running = None;
+        }
+        let (look, good_for) = match answer {
+            Ok(Ok((look, took))) => (look, (took * COST).clamp(FRESH, STALE)),
+            Ok(Err(_)) => (Look::down("nobody could look into it"), STALE),
+            // The thread goes on, and the next who asks finds out what it found.
+            Err(_) => (Look::down("its disk does not answer"), FRESH),
+        };
+        state.last = Some((look.clone(), SystemClock.ticks() + good_for));
+        look
+    }
+}
+
+/// Begins a look on a thread that nobody waits for when the process ends.
+fn begin(settings: Settings) -> oneshot::Receiver<(Look, Duration)> {
+    let (sender, receiver) = oneshot::channel();
+    // Without a thread the sender is dropped, which says that nobody looks.
+    let _ = thread::Builder::new().name("backstop-dlq-look".to_owned()).spawn(move || {
+        let began = SystemClock.ticks();
+        let look = Look::at(&settings);
+        let _ = sender.send((look, SystemClock.ticks().since(began)));
+    });
+    receiver
+}
+
+impl Look {
+    fn at(settings: &Settings) -> Self {
+        let (count, oldest) = match names(settings) {
+            Ok(found) => found,
+            Err(error) => return Self::down(&format!("it cannot be read: {error}")),
+        };
+        let health = match directory::probe(settings) {
+            Ok(()) => Health::Up,
+            Err(error) => Health::Down(format!("it cannot be written to: {error}")),
+        };
+        let oldest = oldest.iter().filter_map(|name| shown(settings, name).ok().flatten()).collect();
+        Self { health, files: Some(count), oldest }
+    }
+
+    fn down(why: &str) -> Self {
+        Self { health: Health::Down(why.to_owned()), files: None, oldest: Vec::new() }
+    }
+}
+
+/// How many files there are, up to the cap, and the oldest of those, the oldest first.
+fn names(settings: &Settings) -> io::Result<(Count, Vec<String>)> {
+    let mut count = 0;
+    let mut oldest = BinaryHeap::with_capacity(SHOWN + 1);
+    for name in settings.filesystem.names(settings.path())? {
+        let Some(name) = name?.into_string().ok().filter(|name| name::is_letter(name)) else { continue };
+        count += 1;
+        oldest.push(name);
+        if oldest.len() > SHOWN {
+            oldest.pop();
+        }
+        if count == COUNT_CAP {
+            break;
+        }
+    }
+    Ok((Count::up_to(COUNT_CAP as u64, count as u64), oldest.into_sorted_vec()))
+}
+
+/// The first event of a file; nothing if it is damaged, or too long for a page.
+fn shown(settings: &Settings, name: &str) -> io::Result<Option<Troubled>> {
+    let file = settings.filesystem.open(&settings.path().join(name))?;
+    let mut line = Vec::new();
+    BufReader::new(file.take(SHOWN_BYTES)).read_until(b'\n', &mut line)?;
+    let Ok(record) = record::read(&line) else { return Ok(None) };
+    let failed_at = record.details.as_ref().map(|details| details.last_failed_at).or(name::failed_at(name));
+    let tries = record.details.map_or(0, |details| details.attempts);
+    Ok(Some(troubled(&record.event, record.error, tries, failed_at)))
+}
+
+fn troubled(event: &CloudEvent, error: String, tries: u32, failed_at: Option<Timestamp>) -> Troubled {
+    // What others have written may break our rules; its id and type are there all the same.
+    let ours = event.to_event().ok();
+    let failed_at = failed_at.unwrap_or(Timestamp::UNIX_EPOCH);
+    Troubled {
+        id: event.id().to_owned(),
+        event_type: event.event_type().to_owned(),
+        aggregate_type: ours.as_ref().map_or(GLOBAL, |event| event.aggregate_type()).to_owned(),
+        aggregate_id: ours.as_ref().and_then(|event| event.aggregate_id()).map(str::to_owned),
+        place: STORED,
+        tries,
+        error: Some(error),
+        occurred_at: ours.map_or(failed_at, |event| event.occurred_at()),
+        next_try_at: None,
+    }
+}
+
+const STORED: &str = "stored";
+
+fn stored(settings: &Settings, count: Count) -> Place {
+    let meaning = match settings.rolling {
+        None => "Failed events, a file each. Nothing happens until somebody sends them again or purges them.",
+        Some(_) => {
+            "Files with failed events. Nothing happens until somebody sends them again or purges them."
+        }
+    };
+    Place { name: STORED, meaning, count }
+}
+
+fn flows(letters: &DeadLetters) -> Vec<Flow> {
+    let metrics = letters.metrics();
+    let flow = |name, meaning, total| Flow { name, meaning, total };
+    vec![
+        flow("stored", "Put into the directory, safe from a crash.", metrics.stored.total()),
+        flow("refused", "Could not be stored; whoever gave them still has them.", metrics.refused.total()),
+    ]
+}
