@@ -7,7 +7,7 @@ use backstop_sql::store::Done;
 
 use super::postgres::Fresh;
 use super::schema::{self, Schema};
-use super::{Drained, Part, mariadb, ours, peers, raw, raw_tokio_postgres, snapshot, sqlite};
+use super::{Drained, Part, http, kafka, mariadb, ours, peers, raw, raw_tokio_postgres, snapshot, sqlite};
 
 pub(super) struct Contender {
     pub(super) name: &'static str,
@@ -43,6 +43,12 @@ pub(super) const MARIADB_MULTI: &str = "MariaDB: multi_node, batch 500";
 pub(super) const SQLITE_SELECT: &str = "SQLite: raw select + done";
 pub(super) const SQLITE_SINGLE: &str = "SQLite: single_node, batch 500";
 
+pub(super) const RAW_PRODUCE: &str = "raw produce";
+pub(super) const MULTI_KAFKA: &str = "multi_node to Kafka, 1,000 in flight";
+pub(super) const RAW_CLIENT: &str = "raw client, 64 in flight";
+pub(super) const WEBHOOK: &str = "webhook without an outbox, 64 in flight";
+pub(super) const SINGLE_HTTP: &str = "single_node to HTTP, 64 in flight";
+
 const POSTGRES: &str = "a backlog on PostgreSQL";
 const PEERS: &str = "the same backlog, other libraries";
 const SNAPSHOT: &str = "the same, a snapshot open elsewhere";
@@ -50,8 +56,10 @@ const SCHEMAS: &str = "the same, raw loops on other schemas";
 const STATEMENTS: &str = "the same, raw loops with other statements";
 const MARIADB: &str = "a backlog on MariaDB";
 const SQLITE: &str = "a backlog on SQLite";
+const KAFKA: &str = "from PostgreSQL to Kafka";
+const HTTP: &str = "from PostgreSQL to a web server";
 
-use Part::{Backlog, Mariadb, Peers, Schema as SchemaPart, Snapshot, Sqlite};
+use Part::{Backlog, Http, Kafka, Mariadb, Peers, Schema as SchemaPart, Snapshot, Sqlite};
 
 /// `contender!(name, group, parts, against, |events| drained)`
 macro_rules! contender {
@@ -76,7 +84,7 @@ pub(super) const ALL: &[Contender] = &[
         |events| on_ours(events, move |db| ours::single_node(db.pool, events, None, Done::Keep))),
     contender!("raw select + done, tokio-postgres", POSTGRES, [Backlog], Some(RAW_SELECT_DONE),
         |events| on_ours(events, move |db| raw_tokio_postgres::run(db.url, events, raw::SELECT_DONE))),
-    contender!(RAW_CLAIM_DONE, POSTGRES, [Backlog, SchemaPart], None,
+    contender!(RAW_CLAIM_DONE, POSTGRES, [Backlog, SchemaPart, Kafka], None,
         |events| loop_on(Schema::Ours, events, raw::CLAIM_DONE)),
     contender!(MULTI, POSTGRES, [Backlog, Snapshot], Some(RAW_CLAIM_DONE),
         |events| on_ours(events, move |db| ours::multi_node(db.pool, events, 500))),
@@ -123,6 +131,15 @@ pub(super) const ALL: &[Contender] = &[
 
     contender!(SQLITE_SELECT, SQLITE, [Sqlite], None, |events| sqlite::raw_select_done(events)),
     contender!(SQLITE_SINGLE, SQLITE, [Sqlite], Some(SQLITE_SELECT), |events| sqlite::single_node(events)),
+
+    contender!(RAW_PRODUCE, KAFKA, [Kafka], None, |events| kafka::raw_produce(events)),
+    contender!(MULTI_KAFKA, KAFKA, [Kafka], Some(RAW_CLAIM_DONE),
+        |events| on_ours(events, move |db| kafka::multi_node(db.pool, events))),
+
+    contender!(RAW_CLIENT, HTTP, [Http], None, |events| http::raw_client(events)),
+    contender!(WEBHOOK, HTTP, [Http], Some(RAW_CLIENT), |events| http::handler(events)),
+    contender!(SINGLE_HTTP, HTTP, [Http], Some(RAW_CLIENT),
+        |events| on_ours(events, move |db| http::single_node(db.pool, events))),
 ];
 
 /// What a contender is given of its database.

@@ -3,6 +3,8 @@
 mod append;
 mod claims;
 mod contenders;
+mod http;
+mod kafka;
 mod latency;
 mod mariadb;
 pub(crate) mod memory;
@@ -69,6 +71,10 @@ enum Part {
     Mariadb,
     /// Draining a backlog on SQLite.
     Sqlite,
+    /// From PostgreSQL to Kafka, against claiming and producing by hand.
+    Kafka,
+    /// From PostgreSQL to a web server, against a client alone.
+    Http,
 }
 
 /// Events that were delivered and written down, and how long it took.
@@ -136,8 +142,9 @@ async fn measure_the_rest(options: &Options, round: usize, report: &mut Report) 
 }
 
 async fn look_at_servers(options: &Options, machine: &mut Machine) -> Result<()> {
-    use Part::{Append, Backlog, Latency, Mariadb, Memory, Peers, Schema, Snapshot, Sqlite};
-    if [Backlog, Peers, Snapshot, Schema, Latency, Append, Memory].iter().any(|part| options.has(*part)) {
+    use Part::{Append, Backlog, Http, Kafka, Latency, Mariadb, Memory, Peers, Schema, Snapshot, Sqlite};
+    let on_postgres = [Backlog, Peers, Snapshot, Schema, Latency, Append, Memory, Kafka, Http];
+    if on_postgres.iter().any(|part| options.has(*part)) {
         let database = postgres::Fresh::create().await?;
         machine.ask_postgres(&database.pool).await?;
         database.drop().await?;

@@ -49,6 +49,22 @@ async fn finish<DB: Supported>(
     events: u32,
 ) -> Result<Drained> {
     counter.all().await;
+    closed(outbox, start, events).await
+}
+
+/// Waits until every event of a relay was delivered and written down.
+pub(super) async fn relayed<DB: Supported>(
+    outbox: Outbox<DB>,
+    start: Instant,
+    events: u32,
+) -> Result<Drained> {
+    while outbox.metrics().dispatch_success.total() < u64::from(events) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    closed(outbox, start, events).await
+}
+
+async fn closed<DB: Supported>(outbox: Outbox<DB>, start: Instant, events: u32) -> Result<Drained> {
     outbox.close().await?;
     let took = start.elapsed();
     let census = outbox.store().census(u32::MAX).await?;

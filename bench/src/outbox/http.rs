@@ -1,0 +1,142 @@
+//! From a backlog on PostgreSQL to a web server, and the same requests by a client alone.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use backstop_core::event::cloudevents;
+use backstop_core::{Event, Handler, Outcome};
+use backstop_http::Webhook;
+use backstop_sql::Outbox;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use sqlx::PgPool;
+use tokio::net::TcpListener;
+
+use super::Drained;
+use super::ours::relayed;
+
+/// How many requests are under way at once.
+const IN_FLIGHT: usize = 64;
+
+/// The one server of the run, on a thread of its own: it reads each request and says 204.
+fn server() -> Result<SocketAddr> {
+    static ADDRESS: OnceLock<Option<SocketAddr>> = OnceLock::new();
+    let begin = || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").ok()?;
+        listener.set_nonblocking(true).ok()?;
+        let address = listener.local_addr().ok()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+        std::thread::spawn(move || runtime.block_on(serve(listener)));
+        Some(address)
+    };
+    ADDRESS.get_or_init(begin).context("no web server could be started")
+}
+
+async fn serve(listener: std::net::TcpListener) -> Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        let connection = hyper::server::conn::http1::Builder::new()
+            .serve_connection(TokioIo::new(stream), service_fn(taken));
+        tokio::spawn(connection);
+    }
+}
+
+async fn taken(mut request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
+    while let Some(Ok(_)) = request.frame().await {}
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
+
+fn order() -> Result<Event> {
+    let payload = serde_json::json!({"order": 12345, "text": "x".repeat(170)});
+    Ok(Event::of("OrderPlaced").aggregate("Order", "12345").json(&payload)?)
+}
+
+fn webhook() -> Result<Webhook> {
+    let webhook = Webhook::to(format!("http://{}/hooks", server()?)).allow_network("127.0.0.0/8");
+    let webhook = webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT);
+    Ok(webhook.build()?)
+}
+
+/// The client by itself: the same body again and again.
+pub(super) async fn raw_client(events: u32) -> Result<Drained> {
+    let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
+    let body = Bytes::from(cloudevents::to_json(&order()?, "/outbox/outbox")?);
+    let url: hyper::Uri = format!("http://{}/hooks", server()?).parse()?;
+    side_by_side(events, move || {
+        let (client, body, url) = (client.clone(), body.clone(), url.clone());
+        async move {
+            let request =
+                Request::post(url).header("content-type", cloudevents::CONTENT_TYPE).body(Full::new(body))?;
+            let mut response = client.request(request).await?;
+            while response.frame().await.transpose()?.is_some() {}
+            ensure!(response.status().is_success());
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// The webhook by itself, without an outbox.
+pub(super) async fn handler(events: u32) -> Result<Drained> {
+    let (webhook, event) = (webhook()?, order()?);
+    side_by_side(events, move || {
+        let (webhook, event) = (webhook.clone(), event.clone());
+        async move {
+            let outcome = webhook.handle(event).await.map_err(|failure| anyhow::anyhow!("{failure}"))?;
+            ensure!(outcome == Outcome::Done, "{outcome:?}");
+            Ok(())
+        }
+    })
+    .await
+}
+
+/// The outbox, with a webhook for a handler.
+pub(super) async fn single_node(pool: PgPool, events: u32) -> Result<Drained> {
+    let webhook = webhook()?;
+    let start = Instant::now();
+    let outbox = Outbox::single_node(pool)
+        .batch_size(500)
+        .worker_count(IN_FLIGHT)
+        .on("Order", "OrderPlaced", webhook)
+        .start()
+        .await?;
+    relayed(outbox, start, events).await
+}
+
+async fn side_by_side<F>(events: u32, call: impl Fn() -> F + Send + Sync + 'static) -> Result<Drained>
+where
+    F: Future<Output = Result<()>> + Send,
+{
+    let (call, left) = (Arc::new(call), Arc::new(AtomicU32::new(events)));
+    let start = Instant::now();
+    let tasks: Vec<_> = (0..IN_FLIGHT)
+        .map(|_| {
+            let (call, left) = (Arc::clone(&call), Arc::clone(&left));
+            tokio::spawn(async move {
+                let take = |left: u32| left.checked_sub(1);
+                while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+                    call().await?;
+                }
+                anyhow::Ok(())
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await??;
+    }
+    Ok(Drained { events, took: start.elapsed() })
+}
