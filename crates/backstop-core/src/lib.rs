@@ -33,6 +33,7 @@ pub mod shutdown;
 pub mod sink;
 pub mod target;
 pub mod telemetry;
+pub mod trace;
 
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use event::{CloudEvent, Event, InvalidEvent, PayloadError};

@@ -21,6 +21,7 @@ fn the_core_needs_no_database_driver_broker_or_web_framework() {
             "serde",
             "serde_json",
             "thiserror",
+            "tokio",
             "tokio-util",
             "tracing",
             "ulid"

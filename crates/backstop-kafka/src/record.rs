@@ -5,11 +5,10 @@ use std::borrow::Cow;
 use backstop_core::Event;
 use backstop_core::event::cloudevents;
 use backstop_core::target::Refusal;
+use backstop_core::trace::TraceContext;
 use rdkafka::message::{Header, OwnedHeaders};
 
 const CONTENT_TYPE: &str = "content-type";
-/// What tracing libraries look for beside the attributes of CloudEvents.
-const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
 /// How an event becomes a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +36,10 @@ impl<'a> Record<'a> {
         let mut record = record.map_err(|error| {
             Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
         })?;
-        let traced =
-            TRACE.into_iter().filter_map(|name| Some((name.into(), event.headers().get(name)?.into())));
-        record.headers.extend(traced);
+        // What tracing libraries look for beside the attributes of CloudEvents.
+        let trace = TraceContext::of(event);
+        let headers = trace.iter().flat_map(TraceContext::headers);
+        record.headers.extend(headers.map(|(name, value)| (name.into(), value.to_owned().into())));
         Ok(record)
     }
 
@@ -73,6 +73,8 @@ mod tests {
 
     use super::*;
 
+    const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
     fn headers(record: &Record<'_>) -> Vec<(String, String)> {
         let text = |bytes: Option<&[u8]>| String::from_utf8(bytes.unwrap().to_vec()).unwrap();
         record.headers().iter().map(|header| (header.key.to_owned(), text(header.value))).collect()
@@ -81,7 +83,7 @@ mod tests {
     fn placed() -> Event {
         let event = Event::of("OrderPlaced").id("e-1").aggregate("Order", "42");
         let event = event.occurred_at("2030-01-31T12:00:00Z".parse().unwrap());
-        let event = event.header("traceparent", "00-aa-bb-01").header("Reply To", "shop");
+        let event = event.header("traceparent", TRACE).header("Reply To", "shop");
         event.payload_json(r#"{ "total": 1.10 }"#).build().unwrap()
     }
 
@@ -99,9 +101,9 @@ mod tests {
             ("ce_time", "2030-01-31T12:00:00Z"),
             ("content-type", "application/json"),
             ("ce_aggregatetype", "Order"),
-            ("ce_traceparent", "00-aa-bb-01"),
+            ("ce_traceparent", TRACE),
             ("ce_headers", r#"{"Reply To":"shop"}"#),
-            ("traceparent", "00-aa-bb-01"),
+            ("traceparent", TRACE),
         ];
         assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
@@ -111,7 +113,7 @@ mod tests {
         let event = placed();
         let record = Record::of(&event, "/shop", Mode::Structured).unwrap();
         assert_eq!(record.value, cloudevents::to_json(&event, "/shop").unwrap());
-        let expected = [("content-type", "application/cloudevents+json"), ("traceparent", "00-aa-bb-01")];
+        let expected = [("content-type", "application/cloudevents+json"), ("traceparent", TRACE)];
         assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 use crate::Timestamp;
 use crate::codec::{Codec, CodecError, Json};
+use crate::trace::{self, TraceContext};
 
 pub use builder::{EventBuilder, Fault, InvalidEvent, limits};
 pub use cloud_event::CloudEvent;
@@ -59,7 +60,7 @@ pub use types::{AggregateType, EventType, GLOBAL};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Event(Arc<Envelope>);
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Envelope {
     id: String,
     event_type: String,
@@ -115,6 +116,16 @@ impl Event {
             available_at: stored.available_at.filter(|at| *at > stored.occurred_at),
             occurred_at: stored.occurred_at,
         }))
+    }
+
+    /// The same event within a trace, unless it names one itself.
+    pub fn in_trace(self, trace: &TraceContext) -> Self {
+        if self.header(trace::TRACEPARENT).is_some() {
+            return self;
+        }
+        let mut envelope = Arc::unwrap_or_clone(self.0);
+        envelope.headers.extend(trace.headers().map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Self(Arc::new(envelope))
     }
 
     /// The id: unique, and the key by which consumers remove duplicates.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use backstop_core::event::EventType;
+use backstop_core::trace::TraceContext;
 use backstop_core::{Event, telemetry};
 
 use super::hook::{Hook, Hooks};
@@ -87,12 +88,21 @@ impl Writer {
         if !connection.in_transaction() {
             return Err(Error::NoTransaction);
         }
+        let events = in_current_trace(events);
         let events = if events.is_empty() { events } else { self.hooks.before_write(events)? };
         if !events.is_empty() {
             self.store.insert(connection, &events, self.born.as_ref()).await?;
             self.hooks.after_write(&events);
         }
         Ok(Appended { events, writer: self.clone(), settled: false })
+    }
+}
+
+/// Events carry the trace of the transaction that appends them.
+fn in_current_trace(events: Vec<Event>) -> Vec<Event> {
+    match TraceContext::current() {
+        Some(trace) => events.into_iter().map(|event| event.in_trace(&trace)).collect(),
+        None => events,
     }
 }
 

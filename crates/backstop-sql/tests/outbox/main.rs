@@ -9,6 +9,7 @@ mod harness;
 mod nowhere;
 mod spied;
 mod steps;
+mod traces;
 mod tracked;
 mod watched;
 

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use backstop_core::delivery::{Settlement, decide};
 use backstop_core::retry::{Exponential, Jitter, Policy, Retry};
+use backstop_core::trace::TraceContext;
 use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
 use futures_util::FutureExt;
+use tracing::Instrument as _;
 
 use super::{Feed, Queued};
 use crate::outbox::burials::Burials;
@@ -65,9 +67,21 @@ impl Delivery {
 
     async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
         match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
-            Some(handler) => call(&handler, event.clone()).await,
+            Some(handler) => traced(event, call(&handler, event.clone())).await,
             None => Err(unroutable(event)),
         }
+    }
+}
+
+/// Runs a handler within the trace that its event carries.
+async fn traced<F: Future>(event: &Event, handling: F) -> F::Output {
+    match TraceContext::of(event) {
+        Some(trace) => {
+            let span =
+                tracing::debug_span!("deliver", event_id = event.id(), traceparent = trace.traceparent());
+            trace.scope(handling.instrument(span)).await
+        }
+        None => handling.await,
     }
 }
 
