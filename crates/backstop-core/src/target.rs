@@ -9,7 +9,6 @@ mod report;
 mod verdict;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use crate::breaker::{Admission, Breaker, Config, State};
 use crate::clock::{Clock, Tick};
 use crate::failure::Kind;
 use crate::retry::Jitter;
+use crate::telemetry;
 
 pub use verdict::{Refusal, Ruling, Verdict};
 
@@ -46,9 +46,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     pace: Pace,
     standing: Mutex<Standing>,
-    delivered: AtomicU64,
-    put_off: AtomicU64,
-    failed: AtomicU64,
+    metrics: telemetry::Target,
 }
 
 /// How long events are put off.
@@ -112,16 +110,10 @@ impl Target {
     ) -> Self {
         let standing =
             Standing { breaker: Breaker::new(breaker), held_until: None, disabled: false, trouble: None };
-        Self(Arc::new(Inner {
-            kind,
-            name: name.into(),
-            clock,
-            pace,
-            standing: Mutex::new(standing),
-            delivered: AtomicU64::new(0),
-            put_off: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        }))
+        let name = name.into();
+        let metrics = telemetry::Target::of(kind, &name);
+        metrics.available.set(1);
+        Self(Arc::new(Inner { kind, name, clock, pace, standing: Mutex::new(standing), metrics }))
     }
 
     /// Its name, as operators know it.
@@ -131,16 +123,7 @@ impl Target {
 
     /// Whether it is called now, and if not, why.
     pub fn status(&self) -> Status {
-        let now = self.0.clock.ticks();
-        let mut standing = self.standing();
-        let held = standing.held_until.is_some_and(|until| until > now);
-        if standing.disabled {
-            Status::Disabled
-        } else if held || standing.breaker.poll(now) != State::Closed {
-            Status::Unavailable(standing.trouble.clone().unwrap_or_else(|| "it is being probed".to_owned()))
-        } else {
-            Status::Available
-        }
+        self.standing().status(self.0.clock.ticks())
     }
 
     /// Whether its events are parked: it said that it is gone, or [`disable`](Self::disable) was called.
@@ -151,6 +134,7 @@ impl Target {
     /// Stops sending. Events are parked: put off, with no try counted, until it is enabled again.
     pub fn disable(&self) {
         self.standing().disabled = true;
+        self.0.metrics.available.set(0);
     }
 
     /// Sends again. An event that was parked comes when its time is over.
@@ -158,6 +142,8 @@ impl Target {
         let mut standing = self.standing();
         standing.disabled = false;
         standing.held_until = None;
+        drop(standing);
+        self.0.metrics.available.set(1);
     }
 
     /// Leave to make one request, or how long to put the event off.
@@ -170,19 +156,21 @@ impl Target {
         match admitted {
             Ok(admission) => Ok(Permit { target: self.clone(), admission: Some(admission), began: now }),
             Err(wait) => {
-                self.0.put_off.fetch_add(1, Ordering::Relaxed);
+                self.0.metrics.put_off.increment();
                 Err(wait)
             }
         }
     }
 
-    fn count(&self, ruling: &Ruling) {
+    fn count(&self, ruling: &Ruling, status: &Status) {
+        let metrics = &self.0.metrics;
         let counter = match ruling {
-            Ruling::Done => &self.0.delivered,
-            Ruling::PutOff(_) => &self.0.put_off,
-            Ruling::Failed(_) => &self.0.failed,
+            Ruling::Done => &metrics.delivered,
+            Ruling::PutOff(_) => &metrics.put_off,
+            Ruling::Failed(_) => &metrics.failed,
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        counter.increment();
+        metrics.available.set(u64::from(*status == Status::Available));
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {
@@ -197,6 +185,23 @@ impl fmt::Debug for Target {
 }
 
 impl Standing {
+    fn status(&mut self, now: Tick) -> Status {
+        let held = self.held_until.is_some_and(|until| until > now);
+        let left_alone = match self.breaker.poll(now) {
+            State::Open => true,
+            // A probe that went well says enough: the next may be days away.
+            State::HalfOpen => self.trouble.is_some(),
+            State::Closed => false,
+        };
+        if self.disabled {
+            Status::Disabled
+        } else if held || left_alone {
+            Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked for patience".to_owned()))
+        } else {
+            Status::Available
+        }
+    }
+
     fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
         if self.disabled {
             return Err(pace.park);
@@ -259,10 +264,6 @@ impl Permit {
             Verdict::Blocked(refusal) => Ruling::Failed(refusal),
             Verdict::Gone => {
                 standing.disabled = true;
-                tracing::warn!(
-                    target_name = target.name(),
-                    "the target says that it is gone and is disabled; its events are parked"
-                );
                 Ruling::PutOff(pace.park)
             }
             Verdict::Unavailable { wait, why } => {
@@ -273,9 +274,11 @@ impl Permit {
         if ruling == Ruling::Done {
             standing.trouble = None;
         }
-        tell_changes(target.name(), before, &standing);
+        let (after, status) = (standing.breaker.state(), standing.status(now));
+        // Whoever reads the log may be slow, and nobody else should wait for that.
         drop(standing);
-        target.count(&ruling);
+        tell_changes(target.name(), before, after, &status);
+        target.count(&ruling, &status);
         ruling
     }
 }
@@ -298,16 +301,18 @@ fn speaks_well(verdict: &Verdict) -> Option<bool> {
     }
 }
 
-fn tell_changes(name: &str, before: State, standing: &Standing) {
-    let why = standing.trouble.as_deref().unwrap_or_default();
-    match (before, standing.breaker.state()) {
-        (State::Closed, State::Open) => {
+fn tell_changes(name: &str, before: State, after: State, status: &Status) {
+    match (before, after, status) {
+        (_, _, Status::Disabled) => {
+            tracing::warn!(target_name = name, "the target is gone and disabled; its events are parked");
+        }
+        (State::Closed, State::Open, Status::Unavailable(why)) => {
             tracing::warn!(target_name = name, why, "the target is left alone for a while; its events wait");
         }
-        (State::HalfOpen, State::Open) => {
+        (State::HalfOpen, State::Open, Status::Unavailable(why)) => {
             tracing::debug!(target_name = name, why, "the target is still away");
         }
-        (State::HalfOpen, State::Closed) => tracing::info!(target_name = name, "the target is back"),
+        (State::HalfOpen, State::Closed, _) => tracing::info!(target_name = name, "the target is back"),
         _ => {}
     }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use metrics::{Key, Level, Metadata, Recorder};
+use metrics::{Key, Label, Level, Metadata, Recorder};
 
 /// A metric as the reference documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub enum Kind {
 }
 
 /// Every metric, by the component it belongs to and that component's default prefix.
-pub fn catalogue() -> [(&'static str, &'static [Metric]); 2] {
-    [(Outbox::DEFAULT_PREFIX, &OUTBOX), (Dlq::DEFAULT_PREFIX, &DLQ)]
+pub fn catalogue() -> [(&'static str, &'static [Metric]); 3] {
+    [(Outbox::DEFAULT_PREFIX, &OUTBOX), (Target::DEFAULT_PREFIX, &TARGET), (Dlq::DEFAULT_PREFIX, &DLQ)]
 }
 
 /// A counter that is exported and can also be read back, for the dashboard and for conservation checks.
@@ -100,8 +100,12 @@ macro_rules! component {
 
             /// Registers the metrics with a recorder of one's own.
             pub fn with_recorder(prefix: impl Into<String>, recorder: &dyn Recorder) -> Self {
+                Self::labelled(prefix, &[], recorder)
+            }
+
+            fn labelled(prefix: impl Into<String>, labels: &[Label], recorder: &dyn Recorder) -> Self {
                 let prefix = prefix.into();
-                Self { $($field: $kind::register(recorder, &prefix, $name, $help),)* prefix }
+                Self { $($field: $kind::register(recorder, &prefix, $name, labels, $help),)* prefix }
             }
         }
     };
@@ -149,6 +153,36 @@ impl Outbox {
 }
 
 component! {
+    /// What a relay counts about its target. Each carries the labels `kind` and `name`, which tell targets apart.
+    ///
+    /// ```
+    /// use backstop_core::telemetry::Target;
+    ///
+    /// let orders = Target::of("topic", "orders"); // target.delivered{kind="topic",name="orders"}, …
+    /// orders.delivered.increment();
+    /// assert_eq!(orders.delivered.total(), 1);
+    /// ```
+    Target, TARGET, prefix "target",
+    delivered: Counter "delivered", "Requests that the target confirmed.";
+    put_off: Counter "put.off", "Requests put off or not made because the target is away; no try is counted.";
+    failed: Counter "failed", "Requests that the target refused or failed on.";
+    available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
+}
+
+impl Target {
+    /// Registers the metrics of one target with the process's recorder, if one is installed by then.
+    pub fn of(kind: &'static str, name: &str) -> Self {
+        let labels = [Label::from_static_parts("kind", kind), Label::new("name", name.to_owned())];
+        metrics::with_recorder(|recorder| Self::labelled(Self::DEFAULT_PREFIX, &labels, recorder))
+    }
+
+    /// The prefix in front of every name.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+component! {
     /// What a dead-letter directory counts.
     ///
     /// ```
@@ -179,19 +213,31 @@ impl Dlq {
 const METADATA: Metadata<'static> = Metadata::new("backstop", Level::INFO, Some(module_path!()));
 
 impl Counter {
-    fn register(recorder: &dyn Recorder, prefix: &str, name: &str, help: &'static str) -> Self {
+    fn register(
+        recorder: &dyn Recorder,
+        prefix: &str,
+        name: &str,
+        labels: &[Label],
+        help: &'static str,
+    ) -> Self {
         let name = format!("{prefix}.{name}");
         recorder.describe_counter(name.clone().into(), None, help.into());
-        let exported = recorder.register_counter(&Key::from_name(name), &METADATA);
+        let exported = recorder.register_counter(&Key::from_parts(name, labels.to_vec()), &METADATA);
         Self { exported, total: AtomicU64::new(0) }
     }
 }
 
 impl Gauge {
-    fn register(recorder: &dyn Recorder, prefix: &str, name: &str, help: &'static str) -> Self {
+    fn register(
+        recorder: &dyn Recorder,
+        prefix: &str,
+        name: &str,
+        labels: &[Label],
+        help: &'static str,
+    ) -> Self {
         let name = format!("{prefix}.{name}");
         recorder.describe_gauge(name.clone().into(), None, help.into());
-        let exported = recorder.register_gauge(&Key::from_name(name), &METADATA);
+        let exported = recorder.register_gauge(&Key::from_parts(name, labels.to_vec()), &METADATA);
         Self { exported, value: AtomicU64::new(0) }
     }
 }

@@ -22,18 +22,23 @@ const TOPIC_IS_MADE: Duration = Duration::from_secs(5);
 /// Far above what an event can have.
 const RECORD_BYTES: &str = "8388608";
 /// Properties on which the promise rests that a delivered event is safe, or that have a method of their own.
-const OURS: [&str; 12] = [
+const OURS: [&str; 17] = [
     "acks",
     "batch.num.messages",
     "bootstrap.servers",
     "client.id",
+    "delivery.report.only.error",
     "delivery.timeout.ms",
+    "dr_cb",
+    "dr_msg_cb",
     "enable.gapless.guarantee",
     "enable.idempotence",
     "linger.ms",
     "message.timeout.ms",
     "metadata.broker.list",
+    "queue.buffering.max.ms",
     "request.required.acks",
+    "test.mock.num.brokers",
     "transactional.id",
 ];
 
@@ -289,5 +294,18 @@ impl fmt::Debug for PublisherBuilder {
             .field("mode", &self.mode)
             .field("properties", &names)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One broker cannot show the difference: what it has written, all replicas have.
+    #[test]
+    fn records_are_confirmed_by_all_replicas_and_counted_by_the_brokers() {
+        let config = Publisher::to("localhost:9092", "orders").property("retries", "9").config();
+        assert_eq!((config.get("acks"), config.get("enable.idempotence")), (Some("all"), Some("true")));
+        assert_eq!((config.get("partitioner"), config.get("retries")), (Some("murmur2_random"), Some("9")));
     }
 }

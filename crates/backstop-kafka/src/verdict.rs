@@ -15,7 +15,6 @@ pub(crate) fn concerns_the_record(code: Code) -> bool {
             | Code::MessageBatchTooLarge
             | Code::InvalidMessage
             | Code::InvalidMessageSize
-            | Code::InvalidTimestamp
             | Code::InvalidRecord
             | Code::InvalidDifferentRecord
             | Code::PolicyViolation
@@ -42,6 +41,12 @@ pub(crate) fn judge(ended: Result<(), Unconfirmed>, topic: &str, timeout: Durati
         }
         Code::TopicAuthorizationFailed => {
             format!("writing to the topic {topic} is not allowed; grant it, and the events go out")
+        }
+        Code::InvalidTimestamp => {
+            "the brokers refuse the time of a record; set this machine's clock, or theirs".to_owned()
+        }
+        Code::NotEnoughReplicas | Code::NotEnoughReplicasAfterAppend => {
+            format!("too few replicas of the topic {topic} are in sync")
         }
         other => other.to_string(),
     };
@@ -101,6 +106,7 @@ mod tests {
             Code::InvalidProducerEpoch,
             Code::Fatal,
             Code::QueueFull,
+            Code::InvalidTimestamp,
             Code::PurgeQueue,
             Code::PurgeInflight,
         ] {
@@ -110,9 +116,7 @@ mod tests {
 
     #[test]
     fn what_concerns_the_record_is_its_end() {
-        for code in
-            [Code::MessageSizeTooLarge, Code::InvalidRecord, Code::PolicyViolation, Code::InvalidTimestamp]
-        {
+        for code in [Code::MessageSizeTooLarge, Code::InvalidRecord, Code::PolicyViolation] {
             let Verdict::Failed(refusal) = judged(code) else { panic!("{code:?}") };
             assert_eq!(refusal.kind, Kind::Permanent, "{code:?}");
         }

@@ -76,6 +76,19 @@ impl Rules<'_> {
         }
         self.without_effect(outbox);
         self.handlers(outbox);
+        self.order_in_an_outage(outbox);
+    }
+
+    /// A relay puts events off while its target is away, and what is put off can be overtaken.
+    fn order_in_an_outage(&mut self, Outbox { mode, handlers, .. }: &Outbox) {
+        if *mode != Mode::Ordered {
+            return;
+        }
+        for (handler, word) in handlers.iter().filter_map(|handler| Some((handler, relay(handler)?))) {
+            let what =
+                "keeps the order only while its target answers: events that wait for it may be overtaken";
+            self.warn(&format!("{}.{word}", handler.path), what);
+        }
     }
 
     /// The Java framework knows of claims, and of nothing else that could keep two from the same row.
@@ -258,4 +271,9 @@ fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
         meant => meant,
     };
     format!("there is no dlq with the name `{name}`{meant}")
+}
+
+/// The key of a handler whose target can be away.
+fn relay(handler: &Handler) -> Option<&'static str> {
+    handler.http.as_ref().map(|_| "http").or(handler.kafka.as_ref().map(|_| "kafka"))
 }

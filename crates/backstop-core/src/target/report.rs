@@ -1,11 +1,10 @@
 //! A target on the operator's desk.
 
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
-
-use crate::inspect::{Flow, Health, Inspect, Report};
 
 use super::{Status, Target};
+use crate::inspect::{Flow, Health, Inspect, Report};
+use crate::telemetry::Counter;
 
 impl Inspect for Target {
     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
@@ -23,19 +22,16 @@ impl Target {
             }
         };
         let inner = &*self.0;
-        let flow = |name, meaning, counter: &std::sync::atomic::AtomicU64| Flow {
-            name,
-            meaning,
-            total: counter.load(Ordering::Relaxed),
-        };
+        let flow = |name, meaning, counter: &Counter| Flow { name, meaning, total: counter.total() };
+        let metrics = &inner.metrics;
         let flows = vec![
-            flow("delivered", "Requests that the target confirmed.", &inner.delivered),
+            flow("delivered", "Requests that the target confirmed.", &metrics.delivered),
             flow(
                 "put off",
                 "Requests put off or not made because it is away; no try is counted.",
-                &inner.put_off,
+                &metrics.put_off,
             ),
-            flow("failed", "Requests that the target refused or failed on.", &inner.failed),
+            flow("failed", "Requests that the target refused or failed on.", &metrics.failed),
         ];
         let name = self.name().to_owned();
         Report { kind: inner.kind, name, health, places: Vec::new(), flows, troubled: Vec::new() }

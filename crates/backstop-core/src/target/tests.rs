@@ -63,3 +63,20 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
     target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
 }
+
+#[test]
+fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
+    let clock = Arc::new(SystemClock);
+    let config = Config { wait_in_open: Duration::ZERO, ..default_breaker() };
+    let target = Target::new("test", "t", config, pace(), clock);
+    for _ in 0..5 {
+        let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
+        target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    }
+    assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "probes are due");
+    assert_eq!(target.0.metrics.available.value(), 0);
+
+    target.admit(Jitter::NONE).ok().unwrap().rule(Verdict::Done, Jitter::NONE);
+    assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
+    assert_eq!(target.0.metrics.available.value(), 1);
+}

@@ -86,3 +86,13 @@ async fn the_operator_sees_that_the_topic_is_missing() {
     let Health::Down(why) = report.health else { panic!("{:?}", report.health) };
     assert!(why.contains("there is no topic") && why.contains("create it"), "{why}");
 }
+
+/// Clocks that disagree are nobody's fault among the events: here the broker takes every record for too old.
+#[tokio::test]
+async fn a_time_that_the_brokers_refuse_is_an_outage() {
+    let Some(kafka) = servers::kafka().await else { return };
+    let topic = kafka.create_topic("late", 1, &[("message.timestamp.before.max.ms", "1")]).await;
+    let publisher = to(&kafka, &topic).linger(Duration::from_millis(200)).build().unwrap();
+    let put_off = publisher.handle(of_bytes(10)).await.unwrap();
+    assert!(matches!(put_off, Outcome::RetryAfter(_)), "{put_off:?}");
+}

@@ -44,6 +44,20 @@ fn a_property_that_librdkafka_does_not_know_is_named_without_its_value() {
     assert!(told.starts_with("property compression.type is not understood"), "{told}");
 }
 
+/// With either, events would be lost or workers would wait for ever.
+#[test]
+fn properties_that_break_the_promise_are_refused() {
+    for (name, value) in
+        [("delivery.report.only.error", "true"), ("test.mock.num.brokers", "1"), ("acks", "1")]
+    {
+        let told = faults(Publisher::to("h:1", "t").property(name, value).build());
+        assert_eq!(
+            told,
+            [format!("property must not set {name}: use the method for it, or leave it as it is")]
+        );
+    }
+}
+
 #[test]
 fn every_topic_that_kafka_allows_is_allowed() {
     for topic in ["a", "a.b_c-D9", &"x".repeat(249)] {
