@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -20,8 +21,8 @@ const TOO_WIDE: f64 = 0.25;
 type Contender = (&'static str, u32);
 
 const ONE_FILE: Contender = ("raw one file + fsync", 256);
-const RAW_SEQUENCE: Contender = ("raw sequence of calls", 128);
-const ONE_EMITTER: Contender = ("one emitter", 128);
+const RAW_SEQUENCE: Contender = ("raw sequence of calls", 512);
+const ONE_EMITTER: Contender = ("one emitter", 512);
 const MANY_EMITTERS: Contender = ("256 emitters", EMITTERS * 16);
 const RAW_APPENDS: Contender = ("raw group-committed appends", EMITTERS * 128);
 const ROLLING: Contender = ("rolling, 256 emitters", EMITTERS * 128);
@@ -33,18 +34,32 @@ const GOALS: [(Contender, Contender, f64); 3] =
 /// Measures every contender in turn, each time in a fresh directory below `place`, and prints medians and ratios.
 pub(crate) async fn run(rounds: usize, place: &Path) -> Result<()> {
     let place = place.join(format!("bench-dlq-{}", std::process::id()));
+    // What the build and others have left unwritten would be written, and waited for, by whoever comes first.
+    Command::new("sync").status().context("cannot run sync")?;
+    println!("load before: {}", load());
     let measured = measure_all(rounds, &place).await;
     // Only now: ext4 looks for a free inode past every one that was deleted in the last minutes, which would make
     // whoever runs later slower.
     fs::remove_dir_all(&place)?;
-    print(&mut measured?);
+    print(&measured?);
+    println!("load after: {}", load());
     Ok(())
+}
+
+/// What else the machine was busy with in the last 1, 5 and 15 minutes.
+fn load() -> String {
+    fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
 }
 
 async fn measure_all(rounds: usize, place: &Path) -> Result<Vec<(&'static str, Vec<f64>)>> {
     let mut rates: Vec<(&str, Vec<f64>)> = Vec::new();
     for round in 1..=rounds {
-        for contender in [ONE_FILE, MANY_EMITTERS, RAW_SEQUENCE, ONE_EMITTER, RAW_APPENDS, ROLLING] {
+        let mut contenders = [ONE_FILE, MANY_EMITTERS, RAW_SEQUENCE, ONE_EMITTER, RAW_APPENDS, ROLLING];
+        // A disk that grows slower from one to the next must not always favour the same.
+        if round % 2 == 0 {
+            contenders.reverse();
+        }
+        for contender in contenders {
             let (name, events) = contender;
             let directory = place.join(format!("{round}-{name}"));
             fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
@@ -88,7 +103,16 @@ fn event(number: u32) -> CloudEvent {
 }
 
 fn line(number: u32) -> Vec<u8> {
-    format!("{{\"event\":{},\"error\":\"http-503: closed\"}}\n", event(number).as_json()).into_bytes()
+    record(&event(number), "http-503: closed")
+}
+
+fn record(event: &CloudEvent, error: &str) -> Vec<u8> {
+    format!("{{\"event\":{},\"error\":\"{error}\"}}\n", event.as_json()).into_bytes()
+}
+
+/// A sink that takes nothing.
+fn closed() -> SharedSink {
+    SharedSink::new(|_: CloudEvent| async { Err::<(), _>(Failure::transient("http-503", "closed")) })
 }
 
 /// What the original does, with a sync: the name is there before the content is.
@@ -118,9 +142,7 @@ fn sequence_at_a_time(directory: &Path, events: u32) -> Result<Duration> {
 }
 
 async fn emitters(settings: Settings, emitters: u32, events: u32) -> Result<Duration> {
-    let closed =
-        SharedSink::new(|_: CloudEvent| async { Err::<(), _>(Failure::transient("http-503", "closed")) });
-    let sink = DlqSink::open(closed, settings)?;
+    let sink = DlqSink::open(closed(), settings)?;
     let begun = Instant::now();
     let tasks: Vec<_> = (0..emitters)
         .map(|emitter| {
@@ -139,7 +161,8 @@ async fn emitters(settings: Settings, emitters: u32, events: u32) -> Result<Dura
     Ok(begun.elapsed())
 }
 
-/// The least that a group commit takes: tasks hand over lines, a thread appends what waits and syncs once.
+/// The least that a group commit takes: tasks whose sink is closed hand over lines, a thread appends what waits and
+/// syncs once.
 async fn raw_appends(path: PathBuf, events: u32) -> Result<Duration> {
     let mut file = OpenOptions::new().append(true).create_new(true).open(path)?;
     let (queue, waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
@@ -157,11 +180,13 @@ async fn raw_appends(path: PathBuf, events: u32) -> Result<Duration> {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..EMITTERS)
         .map(|emitter| {
-            let queue = queue.clone();
+            let (queue, sink) = (queue.clone(), closed());
             tokio::spawn(async move {
                 for number in (emitter..events).step_by(EMITTERS as usize) {
+                    let event = event(number);
+                    let Err(failure) = sink.emit(event.clone()).await else { continue };
                     let (answer, safe) = oneshot::channel();
-                    queue.send((line(number), answer))?;
+                    queue.send((record(&event, &failure.to_string()), answer))?;
                     safe.await?;
                 }
                 Ok::<(), anyhow::Error>(())
@@ -177,26 +202,27 @@ async fn raw_appends(path: PathBuf, events: u32) -> Result<Duration> {
     Ok(took)
 }
 
-fn print(rates: &mut [(&str, Vec<f64>)]) {
+fn print(rates: &[(&str, Vec<f64>)]) {
     println!("{:<28} {:>12} {:>8}", "contender", "events/s", "spread");
-    for (name, rates) in rates.iter_mut() {
-        rates.sort_by(f64::total_cmp);
-        let wide = if spread(rates) > TOO_WIDE { "  (spread too wide to decide)" } else { "" };
-        println!("{name:<28} {:>12.0} {:>7.0}%{wide}", median(rates), spread(rates) * 100.0);
+    for (name, rates) in rates {
+        println!("{name:<28} {}", told(rates, 0));
     }
     println!();
-    let of = |wanted: Contender| {
-        rates.iter().find(|(name, _)| *name == wanted.0).map_or(f64::NAN, |it| median(&it.1))
-    };
+    println!("{:<54} {:>6} {:>8} {:>10}", "ratio within each round", "median", "spread", "asked for");
+    let of = |wanted: Contender| rates.iter().find(|(name, _)| *name == wanted.0).map_or(&[][..], |it| &it.1);
     for (ours, theirs, goal) in GOALS {
-        println!("{} is {:.2} of {}; asked for: {goal}", ours.0, of(ours) / of(theirs), theirs.0);
+        let ratios: Vec<_> = of(ours).iter().zip(of(theirs)).map(|(ours, theirs)| ours / theirs).collect();
+        println!("{:<46} {} {goal:>9}", format!("{} / {}", ours.0, theirs.0), told(&ratios, 2));
     }
 }
 
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
-}
-
-fn spread(sorted: &[f64]) -> f64 {
-    (sorted[sorted.len() - 1] - sorted[0]) / median(sorted)
+/// Median and spread.
+fn told(values: &[f64], digits: usize) -> String {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return "none".to_owned() };
+    let median = sorted[sorted.len() / 2];
+    let spread = (most - least) / median;
+    let wide = if spread > TOO_WIDE { " (wide)" } else { "" };
+    format!("{median:>12.digits$} {:>7.0}%{wide}", spread * 100.0)
 }

@@ -119,7 +119,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.class)?;
-        let mut last = self.message.clone().unwrap_or_default();
+        let mut last = Cow::Borrowed(self.message().unwrap_or_default());
         if !last.is_empty() {
             write!(f, ": {last}")?;
         }
@@ -127,7 +127,7 @@ impl fmt::Display for Failure {
             let text = cause.to_string();
             if !last.contains(&text) {
                 write!(f, ": {text}")?;
-                last = text;
+                last = Cow::Owned(text);
             }
         }
         Ok(())

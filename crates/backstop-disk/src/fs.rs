@@ -3,6 +3,8 @@
 //! The real one is [`Disk`]. Calls block; whoever uses them from async code does so on a thread of their own.
 
 mod disk;
+#[cfg_attr(not(target_os = "linux"), path = "fs/elsewhere.rs")]
+mod linux;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -40,6 +42,11 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// Makes a file that only its owner may read (mode 0600). Fails if the name is taken, by a link too.
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn Writing>>;
 
+    /// Makes a file without a name beside those of a directory, for its owner only (mode 0600). It is gone with
+    /// its last handle, and after a crash, unless [`Writing::link_new`] has named it.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where there is no such thing.
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Box<dyn Writing>>;
+
     /// Opens a file for writing at its end, and makes it (mode 0600) if there is none. Follows no link.
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>>;
 
@@ -56,7 +63,11 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// Makes the names in a directory safe: those that were made, changed and removed before the call.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes a directory that only its owner may enter (mode 0700), and its parents.
+    /// How much the whole machine has yet to write to its disks, as far as it tells: the most that
+    /// [`Writing::sync_filesystem`] may have to wait for.
+    fn unwritten_bytes(&self) -> io::Result<u64>;
+
+    /// Makes a directory that only its owner may enter (mode 0700), and its parents, and makes their names safe.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Whether a directory is there; an error if nothing is.
@@ -77,6 +88,15 @@ pub trait Writing: fmt::Debug + Send {
 
     /// Makes the data safe, and what is needed to read it.
     fn sync_data(&mut self) -> io::Result<()>;
+
+    /// Makes safe whatever was written to the filesystem that the file is on, by anybody, with all names. An error
+    /// is anybody's too: it tells of everything that went wrong since this file was opened.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where success would not be certain.
+    fn sync_filesystem(&mut self) -> io::Result<()>;
+
+    /// Gives a file without a name its first, and never replaces another: that is
+    /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
+    fn link_new(&mut self, to: &Path) -> io::Result<()>;
 
     /// Cuts the file to a length.
     fn truncate(&mut self, bytes: u64) -> io::Result<()>;

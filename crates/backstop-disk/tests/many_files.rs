@@ -60,6 +60,10 @@ impl Filesystem for Endless {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn create_unnamed(&self, _: &Path) -> io::Result<Box<dyn Writing>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn append(&self, _: &Path) -> io::Result<Box<dyn Writing>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -73,6 +77,10 @@ impl Filesystem for Endless {
     }
 
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn unwritten_bytes(&self) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
@@ -98,13 +106,13 @@ fn list(files: u64) -> usize {
 }
 
 #[test]
-fn four_times_as_many_files_take_no_more_memory() {
+fn a_million_files_take_no_more_memory_than_a_tenth_of_them() {
     if !Path::new("/proc/self/status").exists() {
         return backstop_testkit::skip("needs /proc, to see the memory");
     }
     assert_eq!(list(100_000), 1_000);
     let before = peak();
-    assert_eq!(list(400_000), 1_000);
+    assert_eq!(list(1_000_000), 1_000);
     let grown = peak() - before;
     assert!(grown < 8 * 1024, "the peak grew by {grown} KiB");
 }

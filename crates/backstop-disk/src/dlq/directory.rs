@@ -147,13 +147,14 @@ fn must_be_directory(path: &Path, filesystem: &dyn Filesystem) -> Result<(), Err
     }
 }
 
-/// Makes a file, renames and removes it: modes mislead where root or a read-only mount is involved.
+/// Makes a file, writes, renames and removes it: modes mislead where root or a read-only mount is involved, and a disk
+/// that is full of data may still have room for names.
 pub(super) fn probe(settings: &Settings) -> io::Result<()> {
     let Settings { path, filesystem, clock, .. } = settings;
     let fresh = || path.join(name::draft(clock.now(), fastrand::u64(..)));
     let (first, second) = (fresh(), fresh());
-    drop(filesystem.create_new(&first)?);
-    match filesystem.rename_new(&first, &second) {
+    let written = filesystem.create_new(&first)?.write_all(b"\n");
+    match written.and_then(|()| filesystem.rename_new(&first, &second)) {
         Ok(()) => filesystem.remove(&second),
         Err(error) => {
             let _ = filesystem.remove(&first);

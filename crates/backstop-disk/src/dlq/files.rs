@@ -1,4 +1,7 @@
-//! A file for each event: written under another name, made safe, given its name, and the name made safe.
+//! A file for each event: made safe first, then given its name, and the name made safe.
+//!
+//! A crowd is stored [together](super::together). One event, or a few, or what cannot be stored so, is written under
+//! another name, with a sync of its own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,6 +12,7 @@ use backstop_core::Clock;
 
 use super::name;
 use super::settings::Settings;
+use super::together::Together;
 use super::writer::Letter;
 use crate::Error;
 use crate::error::again;
@@ -16,7 +20,7 @@ use crate::fs::{Filesystem, Writing};
 
 /// Filesystems gather the syncs of several threads into few writes to their journals; more threads than this
 /// gained nothing.
-const MAX_THREADS: usize = 64;
+const MAX_THREADS: usize = 32;
 
 /// How often another name is tried. Random ones do not meet; an end is there so that nothing can go on for ever.
 const MAX_NAMES: usize = 16;
@@ -24,9 +28,10 @@ const MAX_NAMES: usize = 16;
 /// The directory, as the writer sees it.
 #[derive(Debug)]
 pub(super) struct Files {
-    directory: PathBuf,
-    filesystem: Arc<dyn Filesystem>,
+    pub(super) directory: PathBuf,
+    pub(super) filesystem: Arc<dyn Filesystem>,
     clock: Arc<dyn Clock>,
+    together: Together,
 }
 
 impl Files {
@@ -35,20 +40,31 @@ impl Files {
             directory: settings.path.clone(),
             filesystem: Arc::clone(&settings.filesystem),
             clock: Arc::clone(&settings.clock),
+            together: Together::default(),
         }
     }
 
-    /// Stores a batch: all drafts first, then all names, then the directory once.
+    /// Stores a batch. What cannot be stored together is stored on its own, and what then fails is its own error.
     pub(super) fn commit(&self, letters: &[Letter]) -> Vec<Result<(), Error>> {
+        let stored = self.together.store(self, letters);
+        let left: Vec<_> =
+            letters.iter().zip(&stored).filter(|(_, stored)| !**stored).map(|(it, _)| it).collect();
+        let mut answers = self.store_each(&left).into_iter();
+        let answer = |stored| if stored { Ok(()) } else { answers.next().unwrap_or(Err(Error::WriterEnded)) };
+        stored.into_iter().map(answer).collect()
+    }
+
+    /// All drafts first, each with a sync of its own, then all names, then the directory once.
+    fn store_each(&self, letters: &[&Letter]) -> Vec<Result<(), Error>> {
         let drafts = self.draft_all(letters);
         let named: Vec<_> =
-            letters.iter().zip(drafts).map(|(letter, draft)| self.give_name(letter, &draft?)).collect();
+            letters.iter().zip(drafts).map(|(letter, draft)| self.name_draft(letter, &draft?)).collect();
         let any = named.iter().any(Result::is_ok);
         let synced = if any { self.filesystem.sync_directory(&self.directory) } else { Ok(()) };
         named.into_iter().map(|named| self.settle(&named?, &synced)).collect()
     }
 
-    fn draft_all(&self, letters: &[Letter]) -> Vec<Result<PathBuf, Error>> {
+    fn draft_all(&self, letters: &[&Letter]) -> Vec<Result<PathBuf, Error>> {
         let share = letters.len().div_ceil(MAX_THREADS);
         if letters.len() <= 1 {
             return self.draft_some(letters);
@@ -74,7 +90,7 @@ impl Files {
     }
 
     /// Writes all before the first is synced: the disk then has them together.
-    fn draft_some(&self, letters: &[Letter]) -> Vec<Result<PathBuf, Error>> {
+    fn draft_some(&self, letters: &[&Letter]) -> Vec<Result<PathBuf, Error>> {
         let written: Vec<_> = letters.iter().map(|letter| self.write_draft(letter)).collect();
         let sync = |(path, file): (PathBuf, Box<dyn Writing>)| {
             let mut file = file;
@@ -98,21 +114,32 @@ impl Files {
         }
     }
 
-    /// Gives a draft the first name that is free.
-    fn give_name(&self, letter: &Letter, draft: &Path) -> Result<PathBuf, Error> {
+    fn name_draft(&self, letter: &Letter, draft: &Path) -> Result<PathBuf, Error> {
+        self.give_name(letter, |path| self.filesystem.rename_new(draft, path))
+            .map_err(|source| self.give_up(draft, "give an event's file its name", source))
+    }
+
+    /// Gives a file the first name that is free.
+    pub(super) fn give_name(
+        &self,
+        letter: &Letter,
+        mut give: impl FnMut(&Path) -> io::Result<()>,
+    ) -> io::Result<PathBuf> {
         let Letter { event, failed_at, .. } = letter;
-        let random = std::iter::repeat_with(|| name::hashed(*failed_at, event, Some(fastrand::u64(..))));
-        let names = [name::first_choice(*failed_at, event), name::hashed(*failed_at, event, None)];
+        let hashed = |nonce| name::hashed(*failed_at, event, nonce);
+        let first = std::iter::once_with(|| name::first_choice(*failed_at, event));
+        let second = std::iter::once_with(|| hashed(None));
+        let random = std::iter::repeat_with(|| hashed(Some(fastrand::u64(..))));
         let mut taken = io::Error::from(io::ErrorKind::AlreadyExists);
-        for name in names.into_iter().chain(random).take(MAX_NAMES) {
+        for name in first.chain(second).chain(random).take(MAX_NAMES) {
             let path = self.directory.join(name);
-            match self.filesystem.rename_new(draft, &path) {
+            match give(&path) {
                 Ok(()) => return Ok(path),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
-                Err(source) => return Err(self.give_up(draft, "give an event's file its name", source)),
+                Err(error) => return Err(error),
             }
         }
-        Err(self.give_up(draft, "find a free name for an event's file", taken))
+        Err(taken)
     }
 
     fn settle(&self, named: &Path, synced: &io::Result<()>) -> Result<(), Error> {

@@ -18,8 +18,9 @@
 //! # What survives
 //!
 //! A file is written under another name and synced, then it gets its name, and the directory is synced. Only then
-//! do [`DlqSink`] and [`DeadLetters`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever happened
-//! before. Many who fail at once share one sync of the directory.
+//! do [`DlqSink`] and [`DeadLetters`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever
+//! happened before. Many who fail at once are written without any name first, where the filesystem can do that, and
+//! share the syncs before and after they get their names.
 //!
 //! # The tools
 //!
@@ -41,12 +42,14 @@ mod marks;
 mod name;
 mod pages;
 mod purge;
+mod queue;
 mod record;
 mod redact;
 mod redrive;
 mod rolling;
 mod settings;
 mod sink;
+mod together;
 mod writer;
 
 pub use dead_letters::DeadLetters;

@@ -7,8 +7,6 @@
 //! With [`Settings::details`](super::Settings::details) a third key, `backstop`, tells more. Readers
 //! ignore keys that they do not know.
 
-use std::borrow::Cow;
-
 use backstop_core::burial::Cause;
 use backstop_core::{CloudEvent, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +16,9 @@ use crate::Error;
 
 /// How large a record may be: 64 MiB. One must fit into memory to be read.
 pub const MAX_RECORD_BYTES: usize = 64 * 1024 * 1024;
+
+/// Keys, quotes and braces, a few escapes, and mostly the details.
+const ROOM_BESIDE_EVENT_AND_ERROR: usize = 192;
 
 /// What is known about a failed event beyond its error, under the key `backstop`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,15 +65,20 @@ pub(super) fn line(event: &CloudEvent, error: &str, details: Option<&Details>) -
     if least > MAX_RECORD_BYTES {
         return Err(too_large(least));
     }
-    let mut line = format!(r#"{{"event":{},"error":{}"#, on_one_line(event.as_json()), quoted(error));
-    if let Some(details) = details.and_then(|details| serde_json::to_string(details).ok()) {
-        line = line + r#","backstop":"# + &details;
+    let mut line = Vec::with_capacity(least + ROOM_BESIDE_EVENT_AND_ERROR);
+    line.extend_from_slice(br#"{"event":"#);
+    push_on_one_line(&mut line, event.as_json());
+    line.extend_from_slice(br#","error":"#);
+    push_json(&mut line, error)?;
+    if let Some(details) = details {
+        line.extend_from_slice(br#","backstop":"#);
+        push_json(&mut line, details)?;
     }
-    line += "}\n";
+    line.extend_from_slice(b"}\n");
     if line.len() > MAX_RECORD_BYTES {
         return Err(too_large(line.len()));
     }
-    Ok(line.into_bytes())
+    Ok(line)
 }
 
 fn too_large(bytes: usize) -> Error {
@@ -80,17 +86,18 @@ fn too_large(bytes: usize) -> Error {
 }
 
 /// Inside its strings JSON has no line breaks, so those that are there mean no more than a blank.
-fn on_one_line(json: &str) -> Cow<'_, str> {
-    let json = json.trim();
-    if json.contains(['\n', '\r']) {
-        Cow::Owned(json.replace(['\n', '\r'], " "))
-    } else {
-        Cow::Borrowed(json)
+fn push_on_one_line(line: &mut Vec<u8>, json: &str) {
+    let begin = line.len();
+    line.extend_from_slice(json.trim().as_bytes());
+    let added = &mut line[begin..];
+    if added.contains(&b'\n') || added.contains(&b'\r') {
+        added.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     }
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+fn push_json(line: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    serde_json::to_writer(line, value)
+        .map_err(|error| Error::Write { doing: "write an event as JSON", source: error.into() })
 }
 
 #[derive(Deserialize)]

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
+use super::linux;
 use super::{Filesystem, Names, Reading, Writing};
 
 /// The machine's own filesystem.
@@ -20,6 +21,10 @@ impl Filesystem for Disk {
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
         let file = owned().write(true).create_new(true).open(path)?;
         Ok(Box::new(file))
+    }
+
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Box<dyn Writing>> {
+        Ok(Box::new(linux::create_unnamed(directory, FILE_MODE)?))
     }
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
@@ -39,7 +44,7 @@ impl Filesystem for Disk {
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
-        match rename_without_replacing(from, to) {
+        match linux::rename_without_replacing(from, to) {
             // Not every filesystem can do it in one step. A second link is exclusive everywhere; a crash
             // between the two leaves a complete file under both names.
             Err(error) if is_unsupported(&error) => {
@@ -58,8 +63,18 @@ impl Filesystem for Disk {
         OpenOptions::new().read(true).custom_flags(flags(OFlags::DIRECTORY)).open(path)?.sync_all()
     }
 
+    fn unwritten_bytes(&self) -> io::Result<u64> {
+        linux::unwritten_bytes()
+    }
+
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)
+        let missing: Vec<_> = path.ancestors().take_while(|level| !level.exists()).collect();
+        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
+        // The name of a directory is kept by the one above it.
+        missing.into_iter().filter_map(Path::parent).try_for_each(|above| {
+            let here = above.as_os_str().is_empty();
+            self.sync_directory(if here { Path::new(".") } else { above })
+        })
     }
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
@@ -82,17 +97,6 @@ fn flags(flags: OFlags) -> i32 {
     flags.bits().cast_signed()
 }
 
-#[cfg(target_os = "linux")]
-fn rename_without_replacing(from: &Path, to: &Path) -> io::Result<()> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn rename_without_replacing(_: &Path, _: &Path) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
-}
-
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
 }
@@ -108,6 +112,14 @@ impl Writing for File {
 
     fn sync_data(&mut self) -> io::Result<()> {
         File::sync_data(self)
+    }
+
+    fn sync_filesystem(&mut self) -> io::Result<()> {
+        linux::sync_filesystem(self)
+    }
+
+    fn link_new(&mut self, to: &Path) -> io::Result<()> {
+        linux::link_new(self, to)
     }
 
     fn truncate(&mut self, bytes: u64) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Every call to the filesystem fails once: the event is in a complete file, or its sender has the original error.
 
 use std::path::Path;
+use std::time::Duration;
 
 use backstop_core::{CloudEvent, Sink};
 use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
@@ -109,5 +110,20 @@ fn a_disk_that_fails_at_the_start_is_told_at_the_start() {
         let Some(name) = disk.faulted() else { break };
         assert!(opened.is_err(), "{name}");
         assert!(disk.files_ending(".jsonl").is_empty());
+    }
+}
+
+/// A bug must not turn into senders who wait for ever.
+#[tokio::test]
+async fn a_writer_that_panics_leaves_nobody_waiting() {
+    for (layout, settings) in layouts() {
+        let disk = disk();
+        let sink = DlqSink::open(closed(), settings.filesystem(disk.clone())).unwrap();
+        disk.fail_nth("create", 0, Fault::Panic);
+        for number in 0..3 {
+            let told = tokio::time::timeout(Duration::from_secs(30), sink.emit(event("1"))).await;
+            let told = told.unwrap_or_else(|_| panic!("{layout}: emit {number} waits"));
+            assert_eq!(told.unwrap_err().to_string(), ERROR, "{layout}");
+        }
     }
 }

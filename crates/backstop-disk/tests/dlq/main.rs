@@ -2,10 +2,12 @@
 
 mod activation;
 mod crashes;
+mod crowds;
 #[path = "../fake_disk/mod.rs"]
 mod fake_disk;
 mod faults;
 mod hostile;
+mod power;
 mod processes;
 mod readers;
 mod redrive;

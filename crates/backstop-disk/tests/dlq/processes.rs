@@ -11,7 +11,7 @@ use backstop_testkit::servers::directory;
 use crate::activation::emitters;
 use crate::support::ids;
 
-fn start(path: &Path, emitter: &str, events: &str, name: &str) -> Child {
+pub(crate) fn start(path: &Path, emitter: &str, events: &str, name: &str) -> Child {
     let mut command = emitters();
     command.args([emitter, events, name]).env("BACKSTOP_DLQ_DIR", path);
     command.stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().unwrap()

@@ -10,24 +10,22 @@ use backstop_testkit::servers::directory;
 
 use crate::support::{ERROR, closed, entries, event, names};
 
-/// A small disk that is unmounted when this is dropped.
-struct SmallDisk<'a>(&'a Path);
+/// A disk that is unmounted when this is dropped.
+pub(crate) struct Mounted<'a>(pub(crate) &'a Path);
 
-impl<'a> SmallDisk<'a> {
-    fn mount(path: &'a Path) -> Option<Self> {
-        let mounted = as_root(&["mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs"], path);
-        mounted.then_some(Self(path))
-    }
+fn small_disk(path: &Path) -> Option<Mounted<'_>> {
+    let mounted = as_root(&["mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs"], path);
+    mounted.then_some(Mounted(path))
 }
 
-impl Drop for SmallDisk<'_> {
+impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         as_root(&["umount", "-l"], self.0);
     }
 }
 
 /// Runs a command as it is or, if that is not allowed, with `sudo`.
-fn as_root(command: &[&str], path: &Path) -> bool {
+pub(crate) fn as_root(command: &[&str], path: &Path) -> bool {
     [&[][..], &["sudo", "-n"]].into_iter().any(|before| {
         let words: Vec<_> = before.iter().chain(command).collect();
         let output = Command::new(words[0]).args(&words[1..]).arg(path).output();
@@ -39,7 +37,7 @@ fn as_root(command: &[&str], path: &Path) -> bool {
 #[tokio::test]
 async fn on_a_full_disk_the_caller_has_the_error_and_with_room_it_works_again() {
     let place = directory();
-    let Some(_disk) = SmallDisk::mount(place.path()) else {
+    let Some(_disk) = small_disk(place.path()) else {
         return backstop_testkit::skip("needs root, to mount a small disk in memory");
     };
     for settings in [Settings::at(place.path()), Settings::at(place.path()).rolling(Rolling::default())] {

@@ -127,6 +127,13 @@ async fn a_directory_that_is_gone_or_cannot_be_written_is_down() {
     fake.fail_nth("create", 0, Fault::Error(ENOSPC));
     let report = letters.report().await;
     assert!(matches!(&report.health, Health::Down(why) if why.contains("cannot be written")), "{report:?}");
+
+    // Room for a name, and none for a byte.
+    let fake = FakeDisk::with_directory(Path::new("/dlq"));
+    let letters = DeadLetters::open(Settings::at("/dlq").filesystem(fake.clone())).unwrap();
+    fake.fail_nth("write", 0, Fault::Error(ENOSPC));
+    let report = letters.report().await;
+    assert!(matches!(&report.health, Health::Down(why) if why.contains("cannot be written")), "{report:?}");
 }
 
 /// A disk whose listings wait for leave.
@@ -153,6 +160,14 @@ impl Filesystem for Slow {
 
     fn create_new(&self, path: &Path) -> std::io::Result<Box<dyn Writing>> {
         Disk.create_new(path)
+    }
+
+    fn create_unnamed(&self, directory: &Path) -> std::io::Result<Box<dyn Writing>> {
+        Disk.create_unnamed(directory)
+    }
+
+    fn unwritten_bytes(&self) -> std::io::Result<u64> {
+        Disk.unwritten_bytes()
     }
 
     fn append(&self, path: &Path) -> std::io::Result<Box<dyn Writing>> {

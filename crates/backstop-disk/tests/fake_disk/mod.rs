@@ -4,16 +4,23 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use backstop_disk::fs::{Filesystem, Names, Reading, Writing};
 
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EIO: i32 = 5;
+pub(crate) const EOPNOTSUPP: i32 = 95;
 
 /// A disk. Clones are the same disk.
 #[derive(Debug, Clone)]
-pub(crate) struct FakeDisk(Arc<Mutex<State>>);
+pub(crate) struct FakeDisk(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    released: Condvar,
+}
 
 /// What happens at a call.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +29,8 @@ pub(crate) enum Fault {
     Error(i32),
     /// The power is cut before the call: it and all that follow fail.
     PowerCut,
+    /// A bug: whoever calls panics, and the disk is of no use afterwards.
+    Panic,
 }
 
 /// At which call something happens.
@@ -30,6 +39,7 @@ enum When {
     Call(usize),
     /// Still so many calls of this name to go.
     Nth(&'static str, usize),
+    Always(&'static str),
 }
 
 #[derive(Debug, Default)]
@@ -39,13 +49,17 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     /// What a crash leaves in any case.
     safe_names: BTreeMap<PathBuf, usize>,
-    /// What a crash leaves or not: each change since the last sync of the directory.
+    /// What a crash leaves or not: each change since the last sync that covered it.
     changes: Vec<Change>,
     directories: Vec<PathBuf>,
     calls: Vec<&'static str>,
-    fault: Option<(When, Fault)>,
+    faults: Vec<(When, Fault)>,
     faulted: Option<&'static str>,
     is_off: bool,
+    is_held: bool,
+    /// How many calls wait until the disk is not held any more.
+    held: usize,
+    unwritten: u64,
     handles: u64,
 }
 
@@ -61,6 +75,8 @@ struct Inode {
 #[derive(Debug, Clone)]
 enum Change {
     Set(PathBuf, usize),
+    /// The first name of a file that had none.
+    Link(PathBuf, usize),
     Move(PathBuf, PathBuf, usize),
     Remove(PathBuf),
 }
@@ -68,7 +84,7 @@ enum Change {
 impl Change {
     fn apply(&self, names: &mut BTreeMap<PathBuf, usize>) {
         match self {
-            Self::Set(path, inode) => drop(names.insert(path.clone(), *inode)),
+            Self::Set(path, inode) | Self::Link(path, inode) => drop(names.insert(path.clone(), *inode)),
             Self::Move(from, to, inode) => {
                 names.remove(from);
                 names.insert(to.clone(), *inode);
@@ -82,19 +98,49 @@ impl FakeDisk {
     /// An empty disk with one directory.
     pub(crate) fn with_directory(path: &Path) -> Self {
         let state = State { directories: vec![path.to_owned()], ..State::default() };
-        Self(Arc::new(Mutex::new(state)))
+        Self::with(state)
+    }
+
+    fn with(state: State) -> Self {
+        Self(Arc::new(Shared { state: Mutex::new(state), ..Shared::default() }))
     }
 
     /// Lets a call fail, counted from the next one, which is 0.
     pub(crate) fn fail_at(&self, call: usize, fault: Fault) {
         let mut state = self.state();
-        state.fault = Some((When::Call(state.calls.len() + call), fault));
+        let at = When::Call(state.calls.len() + call);
+        state.faults.push((at, fault));
     }
 
     /// Lets a call of this name fail, counted from the next one, which is 0: where threads call side by side, only
     /// the names tell which call it is.
     pub(crate) fn fail_nth(&self, name: &'static str, call: usize, fault: Fault) {
-        self.state().fault = Some((When::Nth(name, call), fault));
+        self.state().faults.push((When::Nth(name, call), fault));
+    }
+
+    /// Lets every call of this name fail.
+    pub(crate) fn fail_always(&self, name: &'static str, code: i32) {
+        self.state().faults.push((When::Always(name), Fault::Error(code)));
+    }
+
+    /// Lets calls wait until [`release`](Self::release).
+    pub(crate) fn hold(&self) {
+        self.state().is_held = true;
+    }
+
+    /// Whether a call waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.state().held > 0
+    }
+
+    pub(crate) fn release(&self) {
+        self.state().is_held = false;
+        self.0.released.notify_all();
+    }
+
+    /// Says how much the machine has yet to write.
+    pub(crate) fn set_unwritten(&self, bytes: u64) {
+        self.state().unwritten = bytes;
     }
 
     /// Which call failed.
@@ -121,7 +167,7 @@ impl FakeDisk {
         let files: Vec<_> = state.files.iter().map(|file| file.after_crash(&mut random)).collect();
         let directories = state.directories.clone();
         let after = State { files, safe_names: names.clone(), names, directories, ..State::default() };
-        Self(Arc::new(Mutex::new(after)))
+        Self::with(after)
     }
 
     /// Every file whose name ends so, with its content.
@@ -134,13 +180,25 @@ impl FakeDisk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.state.lock().unwrap()
+    }
+
+    /// Counts a call, and says what happens at it.
+    fn turn(&self, name: &'static str) -> (MutexGuard<'_, State>, Option<Fault>) {
+        let mut state = self.state();
+        while state.is_held {
+            state.held += 1;
+            state = self.0.released.wait(state).unwrap();
+            state.held -= 1;
+        }
+        let fault = state.turn(name);
+        (state, fault)
     }
 
     /// Counts a call and fails it if it is its turn.
     fn call(&self, name: &'static str) -> io::Result<MutexGuard<'_, State>> {
-        let mut state = self.state();
-        if let Some(Fault::Error(code)) = state.turn(name) {
+        let (state, fault) = self.turn(name);
+        if let Some(Fault::Error(code)) = fault {
             return Err(io::Error::from_raw_os_error(code));
         }
         if state.is_off { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(state) }
@@ -151,16 +209,20 @@ impl State {
     fn turn(&mut self, name: &'static str) -> Option<Fault> {
         let number = self.calls.len();
         self.calls.push(name);
-        let is_now = match &mut self.fault {
-            Some((When::Call(at), _)) => *at == number,
-            Some((When::Nth(wanted, 0), _)) => *wanted == name,
-            Some((When::Nth(wanted, left), _)) => {
+        let is_now = |(when, _): &mut (When, Fault)| match when {
+            When::Call(at) => *at == number,
+            When::Nth(wanted, 0) | When::Always(wanted) => *wanted == name,
+            When::Nth(wanted, left) => {
                 *left -= usize::from(*wanted == name);
                 false
             }
-            None => false,
         };
-        let (_, fault) = self.fault.take_if(|_| is_now)?;
+        let at = self.faults.iter_mut().position(is_now)?;
+        let (when, fault) = self.faults[at];
+        if !matches!(when, When::Always(_)) {
+            self.faults.remove(at);
+        }
+        assert!(!matches!(fault, Fault::Panic), "asked for");
         self.faulted = Some(name);
         self.is_off = matches!(fault, Fault::PowerCut);
         Some(fault)
@@ -189,6 +251,12 @@ impl State {
 }
 
 impl Inode {
+    fn keep(&mut self) {
+        if !self.is_lost {
+            self.safe.clone_from(&self.data);
+        }
+    }
+
     fn after_crash(&self, random: &mut fastrand::Rng) -> Self {
         let data = if self.data == self.safe {
             self.safe.clone()
@@ -213,6 +281,13 @@ impl Filesystem for FakeDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let inode = state.add(path);
+        Ok(Box::new(state.handle(self, inode)))
+    }
+
+    fn create_unnamed(&self, _: &Path) -> io::Result<Box<dyn Writing>> {
+        let mut state = self.call("create unnamed")?;
+        state.files.push(Inode::default());
+        let inode = state.files.len() - 1;
         Ok(Box::new(state.handle(self, inode)))
     }
 
@@ -247,9 +322,20 @@ impl Filesystem for FakeDisk {
 
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         let mut state = self.call("sync directory")?;
-        state.safe_names = state.names.clone();
-        state.changes.clear();
+        let State { changes, names, safe_names, .. } = &mut *state;
+        // Not every filesystem counts it as a change of the directory that a file without a name has got one.
+        changes.retain(|change| match change {
+            Change::Link(path, _) => names.contains_key(path),
+            change => {
+                change.apply(safe_names);
+                false
+            }
+        });
         Ok(())
+    }
+
+    fn unwritten_bytes(&self) -> io::Result<u64> {
+        Ok(self.call("unwritten bytes")?.unwritten)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -284,8 +370,7 @@ struct Handle {
 
 impl Handle {
     fn sync(&self, name: &'static str) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let fault = state.turn(name);
+        let (mut state, fault) = self.disk.turn(name);
         if state.is_off {
             return Err(io::Error::from_raw_os_error(EIO));
         }
@@ -294,9 +379,7 @@ impl Handle {
             file.is_lost = true;
             return Err(io::Error::from_raw_os_error(code));
         }
-        if !file.is_lost {
-            file.safe.clone_from(&file.data);
-        }
+        file.keep();
         Ok(())
     }
 
@@ -327,8 +410,7 @@ impl Drop for Handle {
 
 impl Writing for Handle {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut state = self.disk.state();
-        let fault = state.turn("write");
+        let (mut state, fault) = self.disk.turn("write");
         if state.is_off {
             return Err(io::Error::from_raw_os_error(EIO));
         }
@@ -346,6 +428,30 @@ impl Writing for Handle {
 
     fn sync_data(&mut self) -> io::Result<()> {
         self.sync("sync")
+    }
+
+    fn sync_filesystem(&mut self) -> io::Result<()> {
+        let (mut state, fault) = self.disk.turn("sync filesystem");
+        if state.is_off {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        if let Some(Fault::Error(code)) = fault {
+            state.files.iter_mut().for_each(|file| file.is_lost |= file.data != file.safe);
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        state.files.iter_mut().for_each(Inode::keep);
+        state.safe_names = state.names.clone();
+        state.changes.clear();
+        Ok(())
+    }
+
+    fn link_new(&mut self, to: &Path) -> io::Result<()> {
+        let mut state = self.disk.call("link")?;
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.change(Change::Link(to.to_owned(), self.inode));
+        Ok(())
     }
 
     fn truncate(&mut self, bytes: u64) -> io::Result<()> {
