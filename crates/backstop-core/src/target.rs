@@ -126,6 +126,11 @@ impl Target {
         self.standing().status(self.0.clock.ticks())
     }
 
+    /// Why the last try that says something about it went wrong; none after a good one.
+    pub fn trouble(&self) -> Option<String> {
+        self.standing().trouble.clone()
+    }
+
     /// Whether its events are parked: it said that it is gone, or [`disable`](Self::disable) was called.
     pub fn is_disabled(&self) -> bool {
         self.standing().disabled

@@ -1,5 +1,7 @@
 //! The publisher: a handler that writes each event to one topic.
 
+mod sink;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,14 +63,14 @@ impl Publisher {
 
 impl Handler for Publisher {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
-        self.0.publish(&event).await.into()
+        self.0.publish(&event, &self.0.source).await.into()
     }
 }
 
 impl Relay {
     /// The whole of a delivery: ask for leave, send, judge, rule.
-    async fn publish(&self, event: &Event) -> Ruling {
-        let record = match Record::of(event, &self.source, self.mode) {
+    async fn publish(&self, event: &Event, source: &str) -> Ruling {
+        let record = match Record::of(event, source, self.mode) {
             Ok(record) => record,
             Err(refusal) => return Ruling::Failed(refusal),
         };

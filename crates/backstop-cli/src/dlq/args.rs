@@ -17,7 +17,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Look at every file and tell what is damaged or left over; changes nothing.
     Fsck(Fsck),
-    /// Send entries again and remove those that arrived: to a web server, a file or standard output.
+    /// Send entries again and remove those that arrived: to a web server, a topic, a file or standard output.
     Redrive(Redrive),
     /// Delete entries for good.
     Purge(Purge),
@@ -57,8 +57,8 @@ pub(crate) struct Fsck {
 pub(crate) struct Redrive {
     /// The dead-letter directory.
     pub(crate) directory: PathBuf,
-    /// Where to: a URL, to which each event is sent as a CloudEvent; a file, to which it is appended and synced; or
-    /// `-` for standard output.
+    /// Where to: a URL, to which each event is sent as a CloudEvent; `kafka://host:port/topic`; a file, to which it is
+    /// appended and synced; or `-` for standard output.
     #[arg(long, value_name = "URL|FILE")]
     pub(crate) to: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Where redriven events go: a web server, a file or standard output.
+//! Where redriven events go: a web server, a topic, a file or standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, bail};
 use backstop_core::{CloudEvent, Failure, Sink};
 use backstop_http::{Webhook, WebhookBuilder};
+use backstop_kafka::Publisher;
 
 use super::args::Web;
 use crate::config;
@@ -16,6 +17,7 @@ use crate::config;
 pub(super) enum Target {
     Nowhere,
     Web(Webhook),
+    Topic(Publisher),
     Lines(Mutex<Lines>),
 }
 
@@ -36,6 +38,9 @@ impl Target {
     pub(super) fn open(to: &str, web: &Web) -> anyhow::Result<Self> {
         if to.starts_with("https://") || to.starts_with("http://") {
             return Ok(Self::Web(webhook(to, web)?));
+        }
+        if let Some(place) = to.strip_prefix("kafka://") {
+            return Ok(Self::Topic(publisher(place, web)?));
         }
         if !web.secret.is_empty() || !web.allow_network.is_empty() {
             bail!("--secret and --allow-network are for a URL, and --to names none");
@@ -59,6 +64,14 @@ fn webhook(url: &str, web: &Web) -> anyhow::Result<Webhook> {
     }
     let webhook = web.allow_network.iter().fold(webhook, WebhookBuilder::allow_network);
     Ok(webhook.build()?)
+}
+
+/// From `host:port,host:port/topic`.
+fn publisher(place: &str, web: &Web) -> anyhow::Result<Publisher> {
+    let Some((brokers, topic)) = place.split_once('/') else {
+        bail!("--to names no topic; write kafka://host:port/topic");
+    };
+    Ok(Publisher::to(brokers, topic).timeout(web.timeout).build()?)
 }
 
 /// Opens a file behind its last whole line.
@@ -106,6 +119,7 @@ impl Sink for Target {
         match self {
             Self::Nowhere => Ok(()),
             Self::Web(webhook) => webhook.emit(event).await,
+            Self::Topic(publisher) => publisher.emit(event).await,
             Self::Lines(lines) => {
                 let line = event.as_json().to_owned() + "\n";
                 Ok(lines.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes())?)

@@ -45,6 +45,9 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         let told = shown["health"]["why"].as_str().unwrap();
         assert!(told.starts_with("its events wait: ") && told.contains(why), "{told}");
         assert!(!shown.to_string().contains("T0KEN"), "a path may be a secret");
+        let (_, metrics) = daemon.get("/metrics", "");
+        let gauge = format!(r#"target_available{{kind="webhook",name="{origin}"}} 0"#);
+        assert!(metrics.contains(&gauge), "{metrics}");
         // The daemon itself is well, and nobody should restart it.
         let (status, health) = daemon.get("/health", "");
         assert!(status == 200 && health.contains("DEGRADED"), "{health}");

@@ -2,6 +2,7 @@
 
 #[path = "../receiver/mod.rs"]
 mod receiver;
+mod topic;
 mod web;
 
 use std::fs;

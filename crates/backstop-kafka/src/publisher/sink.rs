@@ -1,0 +1,36 @@
+//! The publisher as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
+
+use backstop_core::event::cloudevents::{self, Received};
+use backstop_core::target::{Refusal, Ruling};
+use backstop_core::{CloudEvent, Failure, Sink};
+
+use super::Publisher;
+
+/// Writes each event with its own source. An event that is put off, because the brokers are away, has failed: whoever
+/// calls a sink keeps what it does not take.
+///
+/// ```no_run
+/// use backstop_core::{CloudEvent, Event, Sink};
+/// use backstop_kafka::Publisher;
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// let orders = Publisher::to("localhost:9092", "orders").build()?;
+/// let order = Event::of("OrderPlaced").aggregate("Order", "42").json(&["tea"])?;
+/// orders.emit(CloudEvent::of(&order, "/shop")?).await.unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+impl Sink for Publisher {
+    async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
+        let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
+            Refusal::permanent("payload", format!("the CloudEvent makes no record: {error}"))
+        })?;
+        match self.0.publish(&event, &source).await {
+            Ruling::Done => Ok(()),
+            Ruling::Failed(refusal) => Err(refusal.into()),
+            Ruling::PutOff(wait) => {
+                let why = self.target().trouble().unwrap_or_else(|| "the brokers are left alone".to_owned());
+                Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
+            }
+        }
+    }
+}
