@@ -58,7 +58,10 @@ pub(super) async fn relayed<DB: Supported>(
     start: Instant,
     events: u32,
 ) -> Result<Drained> {
-    while outbox.metrics().dispatch_success.total() < u64::from(events) {
+    let metrics = outbox.metrics();
+    while metrics.dispatch_success.total() < u64::from(events) {
+        let dead = metrics.dispatch_dead.total();
+        ensure!(dead == 0, "{dead} of {events} died on the way; the target refuses them");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     closed(outbox, start, events).await

@@ -133,6 +133,9 @@ impl WebhookBuilder {
     /// (`application/cloudevents-batch+json`): up to `most` of them, gathered for `linger`. An outbox delivers
     /// as many at once as it has workers, so set `worker_count` to match. A batch that is refused or failed
     /// on is sent again event by event, so that one of them cannot bury the others.
+    ///
+    /// The `webhook-id` names the batch here, and an event that comes again comes in other company: receivers remove
+    /// duplicates by the `source` and `id` of each event.
     /// Defaults to [`structured`](Self::structured).
     pub fn batched(mut self, most: usize, linger: Duration) -> Self {
         self.format = Format::Batched { most, linger };

@@ -44,13 +44,16 @@ pub(crate) fn carried(event: &CloudEvent) -> Message {
 /// One event with its attributes as headers, and its payload as the body.
 pub(crate) fn binary(event: &Event, source: &str) -> Result<Message, Refusal> {
     let mut headers = trace(event);
-    for (name, value) in cloudevents::attributes(event, source).map_err(|error| unwritable(&error))? {
+    for (name, value) in
+        cloudevents::attributes(event, source).map_err(|error| Refusal::unwritable(&error))?
+    {
         if name == "datacontenttype" {
             headers.insert(CONTENT_TYPE, DATA);
             continue;
         }
-        let name = HeaderName::try_from(format!("ce-{name}")).map_err(|error| unwritable(&error))?;
-        let value = HeaderValue::try_from(percent_encoded(&value)).map_err(|error| unwritable(&error))?;
+        let name = HeaderName::try_from(format!("ce-{name}")).map_err(|error| Refusal::unwritable(&error))?;
+        let value =
+            HeaderValue::try_from(percent_encoded(&value)).map_err(|error| Refusal::unwritable(&error))?;
         headers.insert(name, value);
     }
     let body = Bytes::copy_from_slice(event.payload_json().as_bytes());
@@ -66,11 +69,7 @@ pub(crate) fn batched<'a>(events: impl Iterator<Item = (&'a str, &'a str)>, sour
 
 /// One event in the JSON format, as it stands in a batch.
 pub(crate) fn json(event: &Event, source: &str) -> Result<String, Refusal> {
-    cloudevents::to_json(event, source).map_err(|error| unwritable(&error))
-}
-
-pub(crate) fn unwritable(error: &dyn std::error::Error) -> Refusal {
-    Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
+    cloudevents::to_json(event, source).map_err(|error| Refusal::unwritable(&error))
 }
 
 /// Percent-encodes what the binding asks for: the space, `"`, `%`, and all that is not printable ASCII.

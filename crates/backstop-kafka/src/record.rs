@@ -33,9 +33,7 @@ impl<'a> Record<'a> {
             Mode::Binary => binary(event, source),
             Mode::Structured => structured(event, source),
         };
-        let mut record = record.map_err(|error| {
-            Refusal::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
-        })?;
+        let mut record = record.map_err(|error| Refusal::unwritable(&error))?;
         // What tracing libraries look for beside the attributes of CloudEvents.
         let trace = TraceContext::of(event);
         let headers = trace.iter().flat_map(TraceContext::headers);

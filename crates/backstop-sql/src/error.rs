@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backstop_core::InvalidEvent;
+use backstop_core::setting::SettingFault;
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,19 @@ pub enum Error {
     TimeZoneKnown {
         /// The table.
         table: String,
+    },
+
+    /// A PostgreSQL session shifts the moments of a table whose columns carry no time zone.
+    #[error(
+        "the moments of table {table} are kept in TIMESTAMP columns, which carry no time zone, and the session's \
+         setting TimeZone is {zone}, so PostgreSQL would shift them; leave it at UTC, as sqlx does by itself (look for \
+         `SET TIME ZONE` in the pool's after_connect), and tell the table's zone with the setting time_zone"
+    )]
+    SessionTimeZone {
+        /// The table.
+        table: String,
+        /// The session's zone.
+        zone: String,
     },
 
     /// There is no such table.
@@ -207,18 +221,10 @@ pub enum Error {
     Migrating(Duration),
 }
 
-/// One setting that makes no sense or is missing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SettingFault {
-    /// The setting, by the name of its builder method.
-    pub setting: &'static str,
-    /// The rule, worded to follow the name.
-    pub rule: &'static str,
-}
-
+/// Each fault as a setting's, since more than settings can be wrong here.
 fn list(faults: &[SettingFault]) -> String {
-    let each = faults.iter().map(|SettingFault { setting, rule }| format!("setting {setting} {rule}"));
-    each.collect::<Vec<_>>().join("; ")
+    let each: Vec<_> = faults.iter().map(|fault| format!("setting {fault}")).collect();
+    each.join("; ")
 }
 
 impl Error {

@@ -21,7 +21,8 @@ mod table;
 mod time_zone;
 mod wake_up;
 
-pub use error::{Error, SettingFault};
+pub use backstop_core::setting::SettingFault;
+pub use error::Error;
 pub use outbox::Outbox;
 pub use stores::Supported;
 pub use table::TableName;

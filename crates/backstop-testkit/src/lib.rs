@@ -35,6 +35,7 @@
 pub mod clock;
 mod eventually;
 pub mod handlers;
+pub mod java;
 #[cfg(feature = "logs")]
 pub mod logs;
 pub mod proxy;

@@ -11,9 +11,11 @@ use crate::workspace::Workspace;
 
 const VARIABLE: &str = "BACKSTOP_TEST_PYTHON";
 
-/// What is installed, and the modules that it brings: the SDK of CloudEvents, and PostgreSQL for the example.
-const PACKAGES: [&str; 2] = ["cloudevents", "psycopg[binary]"];
-const MODULES: &str = "import cloudevents, psycopg";
+/// What is installed: the SDK of CloudEvents, PostgreSQL for the example, and the library of Standard Webhooks.
+const PACKAGES: [&str; 3] = ["cloudevents==2.2.0", "psycopg[binary]==3.3.8", "standardwebhooks==1.1.0"];
+
+/// The modules that the tests use of them. An environment that lacks one, because it is older, is completed.
+const MODULES: &str = "import cloudevents.core.bindings.http, cloudevents.core.bindings.kafka, psycopg, standardwebhooks.webhooks";
 
 /// Makes sure of both, and gives back the variable that names the Python, with its value.
 pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(&'static str, String)> {
@@ -27,7 +29,9 @@ pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(
     let folder = workspace.path("target/services/python");
     let python = folder.join("bin/python").display().to_string();
     if !has_packages(&python) {
-        make_environment(&folder.display().to_string(), installer)?;
+        if !program::succeeds(Command::new(&python).args(["-m", "pip", "--version"])) {
+            make_environment(&folder.display().to_string(), installer)?;
+        }
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
         program::run(Command::new(&python).args(install).args(PACKAGES))
             .with_context(|| format!("cannot install the packages {}", PACKAGES.join(", ")))?;

@@ -61,8 +61,8 @@ fn put(node: &mut Node, keys: &[String], value: &str, place: &Place) -> Result<(
             put(&mut entries[index].node, rest, value, place)
         }
         Content::List(items) => {
-            let names: Vec<String> = items.iter().filter_map(name_of).map(kebab).collect();
-            match items.iter_mut().find(|item| name_of(item).map(kebab).as_ref() == Some(key)) {
+            let names: Vec<String> = items.iter().filter_map(Node::name).map(kebab).collect();
+            match items.iter_mut().find(|item| item.name().map(kebab).as_ref() == Some(key)) {
                 Some(item) if !rest.is_empty() => put(item, rest, value, place),
                 Some(_) => Err("names no key; the name of a key must follow".to_owned()),
                 None if names.is_empty() => {
@@ -75,13 +75,5 @@ fn put(node: &mut Node, keys: &[String], value: &str, place: &Place) -> Result<(
             }
         }
         _ => Err("leads through a value that has no keys of its own".to_owned()),
-    }
-}
-
-fn name_of(item: &Node) -> Option<&str> {
-    let Content::Map(entries) = &item.content else { return None };
-    match &entries.iter().find(|entry| entry.key == "name")?.node.content {
-        Content::Scalar { text, .. } => Some(text),
-        _ => None,
     }
 }

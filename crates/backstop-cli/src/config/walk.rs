@@ -132,7 +132,7 @@ impl Walk<'_> {
         };
         let mut groups = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let path = match name_of(item) {
+            let path = match item.name().filter(|name| Kind::Name.read(name).is_ok()) {
                 Some(name) if ["outbox", "dlq"].contains(&path) => join(path, name),
                 _ => format!("{path}[{index}]"),
             };
@@ -243,14 +243,6 @@ fn has_password(url: &str) -> bool {
 
 fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> {
     keys.iter().map(|key| key.name)
-}
-
-fn name_of(item: &Node) -> Option<&str> {
-    let Content::Map(entries) = &item.content else { return None };
-    match &entries.iter().find(|entry| entry.key == "name")?.node.content {
-        Content::Scalar { text, .. } if Kind::Name.read(text).is_ok() => Some(text),
-        _ => None,
-    }
 }
 
 fn join(path: &str, key: &str) -> String {

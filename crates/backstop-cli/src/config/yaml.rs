@@ -22,6 +22,17 @@ pub(crate) struct Node {
     pub(crate) content: Content,
 }
 
+impl Node {
+    /// What stands at its key `name`, if it has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        let Content::Map(entries) = &self.content else { return None };
+        match &entries.iter().find(|entry| entry.key == "name")?.node.content {
+            Content::Scalar { text, .. } => Some(text),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Nothing, as in `key:`.

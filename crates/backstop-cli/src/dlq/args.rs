@@ -80,6 +80,9 @@ pub(crate) struct Redrive {
     /// Stop after this many.
     #[arg(long, value_name = "EVENTS")]
     pub(crate) limit: Option<u64>,
+    /// How long to wait in all for a target that is away or busy, before it stops.
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub(crate) patience: Duration,
 }
 
 /// How a URL is reached.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, SystemClock};
-use backstop_disk::dlq::{Directory, Filter, Progress};
+use backstop_disk::dlq::{Away, Directory, Filter, Progress};
 
 use super::args;
 use super::shown::plain;
@@ -20,6 +20,7 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
     let directory = Directory::open(args.directory)?;
     let filter = args.matching.narrow(args.only.map_or_else(Filter::all, Filter::only));
     let mut redrive = directory.redrive(filter).dry_run(args.dry_run).per_second(args.rate.unwrap_or(0));
+    redrive = redrive.patience(args.patience);
     if let Some(limit) = args.limit {
         redrive = redrive.limit(limit);
     }
@@ -46,6 +47,10 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
 }
 
 fn show(progress: &Progress, last: &mut Tick) {
+    if let Some(Away { wait, why, .. }) = &progress.waiting {
+        eprintln!("waiting, the target asks for {:.1} s: {}", wait.as_secs_f64(), plain(why));
+        return;
+    }
     let now = SystemClock.ticks();
     if now.since(*last) >= BETWEEN {
         *last = now;
@@ -69,6 +74,13 @@ fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
         }
     }
     eprintln!("{line}");
+    if let Some(Away { at, why, .. }) = &done.stopped {
+        bail!(
+            "the target is away, so nothing was sent from {at} on; start again when it is back (or pass that entry over \
+             with --after {at}): {}",
+            plain(why)
+        );
+    }
     if let Some(failure) = &done.last_failure {
         bail!("{} stay in the directory; the last one failed with {}", done.failed, plain(failure));
     }

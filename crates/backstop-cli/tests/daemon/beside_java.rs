@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backstop_testkit::servers::{mysql, postgres};
+use sqlx::AssertSqlSafe;
 
 use crate::support::Place;
 
@@ -17,13 +18,8 @@ outbox:
 server: {address: '127.0.0.1:0'}
 ";
 
-/// The framework's table, with a row that is due, one that is young, one that is scheduled and one that is locked.
-const TABLE: &str = "\
-create table outbox_event (event_id varchar(36) primary key, event_type varchar(128) not null,
-  aggregate_type varchar(64), aggregate_id varchar(128), tenant_id varchar(64), payload json not null, headers json,
-  status tinyint not null, attempts int not null default 0, available_at datetime(6) not null,
-  created_at datetime(6) not null, done_at datetime(6), last_error text, locked_by varchar(128), locked_at datetime(6));
-create index idx_status_available on outbox_event(status, available_at, created_at);
+/// A row that is due, one that is young, one that is scheduled and one that is locked.
+const ROWS: &str = "\
 set @there = utc_timestamp(6) + interval 2 hour;
 insert into outbox_event (event_id, event_type, aggregate_type, payload, headers, status, attempts, available_at,
   created_at, locked_by, locked_at) values
@@ -37,7 +33,8 @@ insert into outbox_event (event_id, event_type, aggregate_type, payload, headers
 async fn the_daemon_delivers_from_the_java_frameworks_table_in_its_time_zone() {
     let Some(database) = mysql().await else { return };
     let pool = database.pool().await;
-    sqlx::raw_sql(TABLE).execute(&pool).await.unwrap();
+    let table = backstop_testkit::java::table("JSON", "TINYINT", "DATETIME(6)");
+    sqlx::raw_sql(AssertSqlSafe(format!("{table}; {ROWS}"))).execute(&pool).await.unwrap();
     let place = Place::with(SETTINGS).variable("ORDERS_URL", database.url());
     place.run(&["migrate"]).with(0);
     let daemon = place.serve();

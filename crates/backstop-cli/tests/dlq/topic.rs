@@ -23,7 +23,8 @@ async fn an_entry_is_removed_when_the_brokers_have_confirmed_it() {
 fn brokers_that_are_away_take_nothing_and_a_place_without_a_topic_is_refused() {
     let place = filled();
     let path = text(place.path());
-    let to = ["redrive", path, "--to", "kafka://127.0.0.1:9/orders", "--timeout", "300ms", "--limit", "1"];
+    let to =
+        ["redrive", path, "--to", "kafka://127.0.0.1:9/orders", "--timeout", "300ms", "--patience", "1ms"];
     let output = dlq(&to);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(complained(&output).contains("did not confirm"), "{output:?}");

@@ -1,7 +1,7 @@
 //! `backstop dlq redrive` to a web server: what it takes is removed, and nothing else.
 
 use crate::receiver::Receiver;
-use crate::{complained, dlq, filled, left, text};
+use crate::{FIRST, complained, dlq, filled, left, text};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const LOCAL: [&str; 2] = ["--allow-network", "127.0.0.0/8"];
@@ -28,10 +28,10 @@ fn an_entry_is_removed_when_the_server_has_taken_it() {
 
 #[test]
 fn what_the_server_does_not_take_stays_and_is_counted() {
-    let (place, receiver) = (filled(), Receiver::answering(503));
+    let (place, receiver) = (filled(), Receiver::answering(500));
     let url = receiver.url();
     let to = [&["redrive", text(place.path()), "--to", &url][..], &LOCAL].concat();
-    for status in [503, 422, 301] {
+    for status in [500, 422, 301] {
         receiver.answer(status);
         let output = dlq(&to);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
@@ -48,14 +48,38 @@ fn what_the_server_does_not_take_stays_and_is_counted() {
 }
 
 #[test]
-fn a_server_that_is_away_takes_nothing() {
+fn a_server_that_is_away_or_busy_ends_it_when_patience_is_over() {
     let place = filled();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{closed}/");
-    let output = dlq(&[&["redrive", text(place.path()), "--to", &url][..], &LOCAL].concat());
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(complained(&output).contains("3 failed") && complained(&output).contains("cannot connect"));
-    assert_eq!(left(&place), 4);
+    let busy = Receiver::answering(503);
+    for (url, why) in [(format!("http://{closed}/"), "cannot connect"), (busy.url(), "503")] {
+        let impatient = ["redrive", text(place.path()), "--to", &url, "--patience", "1ms"];
+        let output = dlq(&[&impatient[..], &LOCAL].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = complained(&output);
+        assert!(told.contains("0 delivered, 0 failed") && told.contains(why), "{told}");
+        assert!(told.contains(&format!("nothing was sent from {FIRST} on; start again")), "{told}");
+        assert_eq!(left(&place), 4);
+    }
+    assert!(busy.next().is_some());
+}
+
+#[test]
+fn a_server_that_was_busy_gets_everything_once_it_is_not() {
+    let (place, receiver) = (filled(), Receiver::answering(429));
+    let url = receiver.url();
+    let output = std::thread::scope(|scope| {
+        let arguments = [&["redrive", text(place.path()), "--to", &url][..], &LOCAL].concat();
+        let redrive = scope.spawn(move || dlq(&arguments));
+        receiver.next().unwrap();
+        receiver.answer(200);
+        redrive.join().unwrap()
+    });
+    assert!(output.status.success(), "{output:?}");
+    let told = complained(&output);
+    assert!(told.contains("waiting, the target asks for") && told.contains("429"), "{told}");
+    assert!(told.contains("3 delivered, 0 failed"), "{told}");
+    assert_eq!(left(&place), 1, "the damaged one");
 }
 
 #[test]

@@ -47,8 +47,9 @@ impl Receiver {
                 thread::spawn(move || {
                     let mut reader = BufReader::new(stream);
                     while let Some(request) = read(&mut reader) {
-                        let _ = sender.send(request);
+                        // Before it is told: whoever hears of a request can change only later answers.
                         let status = status.load(Ordering::Relaxed);
+                        let _ = sender.send(request);
                         let answer = format!("HTTP/1.1 {status} Said\r\ncontent-length: 0\r\n\r\n");
                         if reader.get_mut().write_all(answer.as_bytes()).is_err() {
                             break;

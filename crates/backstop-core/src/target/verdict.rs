@@ -46,6 +46,19 @@ impl Refusal {
     pub fn permanent(class: impl Into<String>, message: impl Into<String>) -> Self {
         Self { kind: Kind::Permanent, class: class.into(), message: message.into() }
     }
+
+    /// One of an event that cannot be said in the format that the target reads.
+    ///
+    /// ```
+    /// use backstop_core::failure::Kind;
+    /// use backstop_core::target::Refusal;
+    ///
+    /// let refusal = Refusal::unwritable(&std::fmt::Error);
+    /// assert_eq!((refusal.kind, refusal.class.as_str()), (Kind::Permanent, "payload"));
+    /// ```
+    pub fn unwritable(error: &dyn std::error::Error) -> Self {
+        Self::permanent("payload", format!("the event cannot be written as a CloudEvent: {error}"))
+    }
 }
 
 impl From<Refusal> for Failure {

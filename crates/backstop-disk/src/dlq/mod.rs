@@ -61,6 +61,6 @@ pub use filter::Filter;
 pub use fsck::{Checked, Finding};
 pub use purge::{Purge, Purged};
 pub use record::{Details, MAX_RECORD_BYTES};
-pub use redrive::{Progress, Redrive};
+pub use redrive::{Away, Progress, Redrive};
 pub use settings::{Rolling, Settings};
 pub use sink::DlqSink;

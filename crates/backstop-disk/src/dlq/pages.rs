@@ -18,6 +18,7 @@ const PAGE: usize = 65_536;
 pub(super) struct Pages {
     directory: Directory,
     size: usize,
+    from: Option<String>,
     after: Option<String>,
     up_to: Option<String>,
     page: vec::IntoIter<String>,
@@ -29,6 +30,7 @@ impl Pages {
         Self {
             directory: directory.clone(),
             size: PAGE,
+            from: None,
             after: None,
             up_to: None,
             page: Vec::new().into_iter(),
@@ -36,9 +38,9 @@ impl Pages {
         }
     }
 
-    /// Only names behind this one.
-    pub(super) fn after(mut self, name: Option<String>) -> Self {
-        self.after = name;
+    /// Only this name and those behind it.
+    pub(super) fn from(mut self, name: Option<String>) -> Self {
+        self.from = name;
         self
     }
 
@@ -75,7 +77,8 @@ impl Pages {
     }
 
     fn wants(&self, name: &str) -> bool {
-        self.after.as_deref().is_none_or(|after| name > after)
+        self.from.as_deref().is_none_or(|from| name >= from)
+            && self.after.as_deref().is_none_or(|after| name > after)
             && self.up_to.as_deref().is_none_or(|up_to| name <= up_to)
     }
 }
@@ -133,7 +136,7 @@ mod tests {
         let mut all = names(0..10);
         all.extend([".1-2.tmp".to_owned(), ".x.jsonl".to_owned(), "notes.txt".to_owned()]);
         let (_place, pages) = with(&all);
-        let rest: Vec<_> = pages.after(Some("0006-x.jsonl".to_owned())).map(Result::unwrap).collect();
+        let rest: Vec<_> = pages.from(Some("0007-x.jsonl".to_owned())).map(Result::unwrap).collect();
         assert_eq!(rest, names(7..10));
     }
 

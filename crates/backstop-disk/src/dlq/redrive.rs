@@ -3,12 +3,11 @@
 use std::fmt;
 use std::io;
 use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
-use backstop_core::{Clock, Sink, SystemClock};
+use backstop_core::{Clock, Failure, Sink, SystemClock};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tracing::info;
@@ -25,12 +24,22 @@ use crate::Error;
 /// After how many deliveries the directory is made to remember them. A crash sends at most this many again.
 const BATCH: usize = 64;
 
+/// The longest single wait for a sink that is away, so that progress is told and a sink that is back early is found.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// And the shortest.
+const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+
 /// Sends entries to a sink, the oldest first. An entry is removed only after the sink has said that it has it;
 /// one that fails stays where it is.
 ///
 /// What was sent is remembered on the disk, every 64 events and at the end: a file by being gone, a line of a
 /// file with many events by a mark. So a redrive that crashed is simply started again. It sends what was there
 /// when it began: what fails anew meanwhile is left for the next one.
+///
+/// A failure that says when to come back ([`Failure::retry_after`]) is about the sink and not about the event, as when
+/// a [target](backstop_core::target) is away. Then the redrive waits and sends the same entry again. When its
+/// [patience](Self::patience) is over it stops, and leaves that entry and all behind it as they are.
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Failure};
@@ -58,7 +67,8 @@ pub struct Redrive {
     dry_run: bool,
     per_second: Option<NonZeroU32>,
     limit: Option<u64>,
-    after: Option<String>,
+    after: Option<Place>,
+    patience: Duration,
     on_progress: Box<dyn FnMut(&Progress) + Send>,
 }
 
@@ -78,10 +88,26 @@ pub struct Progress {
     pub damaged: u64,
     /// Files that are being written to, or sent by somebody else.
     pub busy: u64,
-    /// The last entry that was looked at.
+    /// The last entry that was dealt with.
     pub last: Option<Place>,
     /// What the sink said last when it did not take one.
     pub last_failure: Option<String>,
+    /// Set while it waits for a sink that is away.
+    pub waiting: Option<Away>,
+    /// Set if it stopped, because the sink was away for longer than its patience.
+    pub stopped: Option<Away>,
+}
+
+/// A sink that is away.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Away {
+    /// The entry that waits for it. It was not taken, and what comes behind it was not sent.
+    pub at: Place,
+    /// How long the sink asked to be left alone.
+    pub wait: Duration,
+    /// What the sink said.
+    pub why: String,
 }
 
 impl Redrive {
@@ -93,6 +119,7 @@ impl Redrive {
             per_second: None,
             limit: None,
             after: None,
+            patience: Duration::from_secs(600),
             on_progress: Box::new(|_| {}),
         }
     }
@@ -117,11 +144,34 @@ impl Redrive {
 
     /// Begins behind a place, as [`Progress::last`] of an earlier one told. Defaults to the beginning.
     pub fn after(mut self, place: &Place) -> Self {
-        self.after = Some(place.file().to_owned());
+        self.after = Some(place.clone());
         self
     }
 
-    /// Tells how far it is, after each entry.
+    /// How long it waits in all for a sink that is away; each event that the sink takes gives it back. A sink that asks
+    /// for more than is left is not waited for. Defaults to 10 minutes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backstop_core::{CloudEvent, Failure};
+    /// use backstop_disk::dlq::{Directory, Filter};
+    ///
+    /// # let place = backstop_testkit::servers::directory();
+    /// # std::fs::write(place.file("1767225600000-7.jsonl"),
+    /// #     r#"{"event":{"id":"7","source":"/shop","type":"OrderPlaced"},"error":"timeout"}"#).unwrap();
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let closed = |_: CloudEvent| async { Err::<(), _>(Failure::retry_after(Duration::from_secs(3600))) };
+    /// let redrive = Directory::open(place.path())?.redrive(Filter::all()).patience(Duration::from_secs(60));
+    /// let done = redrive.to(closed).await?;
+    /// assert_eq!(done.stopped.unwrap().at, "1767225600000-7.jsonl".parse()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Tells how far it is: after each entry, and before each wait.
     pub fn on_progress(mut self, tell: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.on_progress = Box::new(tell);
         self
@@ -133,14 +183,10 @@ impl Redrive {
     ///
     /// Outside of a tokio runtime, and if the sink panics.
     pub async fn to(self, sink: impl Sink) -> Result<Progress, Error> {
-        let dropped = Arc::new(AtomicBool::new(false));
-        let _guard = SetOnDrop(Arc::clone(&dropped));
+        let (_dropped_with_the_future, dropped) = channel();
         let runtime = Handle::current();
-        let send = move |entry: &Entry| {
-            runtime.block_on(sink.emit(entry.event.clone())).map_err(|it| it.to_string())
-        };
-        let run =
-            spawn_blocking(move || Run { redrive: self, dropped, progress: Progress::default() }.run(send));
+        let send = move |entry: &Entry| runtime.block_on(sink.emit(entry.event.clone()));
+        let run = spawn_blocking(move || Run::new(self, dropped).run(send));
         match run.await {
             Ok(done) => done,
             Err(stopped) => match stopped.try_into_panic() {
@@ -160,19 +206,22 @@ impl fmt::Debug for Redrive {
     }
 }
 
-struct SetOnDrop(Arc<AtomicBool>);
-
-impl Drop for SetOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A redrive under way, on a thread that may block.
 struct Run {
     redrive: Redrive,
-    dropped: Arc<AtomicBool>,
+    /// Nothing is ever sent through it: its other end goes when the caller does.
+    dropped: Receiver<()>,
     progress: Progress,
+    /// How long it has waited since the sink last took an event.
+    waited: Duration,
+}
+
+/// What became of an entry.
+enum Fate {
+    Sent,
+    Left,
+    /// Nothing: the sink is away, or the caller is.
+    Untried,
 }
 
 /// What became of a file's entries.
@@ -186,10 +235,15 @@ struct Outcome {
 }
 
 impl Run {
-    fn run(mut self, mut send: impl FnMut(&Entry) -> Result<(), String>) -> Result<Progress, Error> {
+    fn new(redrive: Redrive, dropped: Receiver<()>) -> Self {
+        Self { redrive, dropped, progress: Progress::default(), waited: Duration::ZERO }
+    }
+
+    fn run(mut self, mut send: impl FnMut(&Entry) -> Result<(), Failure>) -> Result<Progress, Error> {
         let directory = self.redrive.directory.clone();
         let unreadable = |source| directory.unreadable(source);
-        let names = Pages::new(&directory).after(self.redrive.after.take()).so_far().map_err(unreadable)?;
+        let first = self.redrive.after.as_ref().map(|place| place.file().to_owned());
+        let names = Pages::new(&directory).from(first).so_far().map_err(unreadable)?;
         let begun = SystemClock.ticks();
         let mut unsynced = 0;
         for name in names {
@@ -213,7 +267,8 @@ impl Run {
     }
 
     fn is_over(&self) -> bool {
-        self.dropped.load(Ordering::Relaxed)
+        self.dropped.try_recv() == Err(TryRecvError::Disconnected)
+            || self.progress.stopped.is_some()
             || self.redrive.limit.is_some_and(|limit| self.progress.matched >= limit)
     }
 
@@ -222,7 +277,7 @@ impl Run {
         &mut self,
         name: &str,
         begun: Tick,
-        send: &mut impl FnMut(&Entry) -> Result<(), String>,
+        send: &mut impl FnMut(&Entry) -> Result<(), Failure>,
     ) -> bool {
         let Some(mut letters) = self.hold(name) else { return false };
         let mut outcome = Outcome::default();
@@ -231,14 +286,23 @@ impl Run {
                 outcome.any_left = true;
                 break;
             }
-            self.progress.last = Some(found.place().clone());
-            let line = found.place().line();
-            if self.redrive_one(found, begun, send) {
-                outcome.any_sent = true;
-                outcome.sent.push(line);
-            } else {
+            let place = found.place().clone();
+            if self.redrive.after.as_ref().is_some_and(|after| place <= *after) {
                 outcome.any_left = true;
+                continue;
             }
+            match self.redrive_one(found, begun, send) {
+                Fate::Sent => {
+                    outcome.any_sent = true;
+                    outcome.sent.push(place.line());
+                }
+                Fate::Left => outcome.any_left = true,
+                Fate::Untried => {
+                    outcome.any_left = true;
+                    break;
+                }
+            }
+            self.progress.last = Some(place);
             if outcome.sent.len() >= BATCH && self.mark(name, &outcome.sent) {
                 outcome.sent.clear();
                 outcome.any_marked = true;
@@ -274,37 +338,68 @@ impl Run {
         None
     }
 
-    /// True if the sink has it.
     fn redrive_one(
         &mut self,
         found: Found,
         begun: Tick,
-        send: &mut impl FnMut(&Entry) -> Result<(), String>,
-    ) -> bool {
+        send: &mut impl FnMut(&Entry) -> Result<(), Failure>,
+    ) -> Fate {
         let Some(entry) = found.entry() else {
             self.progress.damaged += 1;
-            return false;
+            return Fate::Left;
         };
         if !self.redrive.filter.matches(&entry) {
-            return false;
+            return Fate::Left;
         }
         let before = self.progress.matched;
         self.progress.matched += 1;
         if self.redrive.dry_run {
+            return Fate::Left;
+        }
+        if !self.sleep(too_early(self.redrive.per_second, before, SystemClock.ticks().since(begun))) {
+            return Fate::Untried;
+        }
+        self.send(&entry, send)
+    }
+
+    /// Sends an entry until the sink has it, refuses it, or is away for too long.
+    fn send(&mut self, entry: &Entry, send: &mut impl FnMut(&Entry) -> Result<(), Failure>) -> Fate {
+        loop {
+            let Err(failure) = send(entry) else {
+                self.progress.delivered += 1;
+                self.waited = Duration::ZERO;
+                return Fate::Sent;
+            };
+            let Some(wait) = failure.delay() else {
+                self.progress.failed += 1;
+                self.progress.last_failure = Some(failure.to_string());
+                return Fate::Left;
+            };
+            if !self.wait_for_sink(Away { at: entry.place.clone(), wait, why: failure.to_string() }) {
+                return Fate::Untried;
+            }
+        }
+    }
+
+    /// False if its patience is over, or if the caller went away meanwhile.
+    fn wait_for_sink(&mut self, away: Away) -> bool {
+        // Whoever asks for no time at all uses up patience too.
+        let asked = away.wait.max(SHORTEST_WAIT);
+        if asked > self.redrive.patience.saturating_sub(self.waited) {
+            self.progress.stopped = Some(away);
             return false;
         }
-        std::thread::sleep(too_early(self.redrive.per_second, before, SystemClock.ticks().since(begun)));
-        match send(&entry) {
-            Ok(()) => {
-                self.progress.delivered += 1;
-                true
-            }
-            Err(failure) => {
-                self.progress.failed += 1;
-                self.progress.last_failure = Some(failure);
-                false
-            }
-        }
+        let wait = asked.min(LONGEST_WAIT);
+        self.waited += wait;
+        self.progress.waiting = Some(away);
+        (self.redrive.on_progress)(&self.progress);
+        self.progress.waiting = None;
+        self.sleep(wait)
+    }
+
+    /// False if the caller went away meanwhile.
+    fn sleep(&self, time: Duration) -> bool {
+        time.is_zero() || self.dropped.recv_timeout(time) == Err(RecvTimeoutError::Timeout)
     }
 
     /// Marks that are lost mean that events are sent again, and nothing worse.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Place, Settings};
 use backstop_testkit::servers::directory;
 
 use crate::fake_disk::{EIO, Fault};
@@ -65,6 +65,105 @@ async fn it_begins_behind_the_place_where_another_ended() {
     let kept = Kept::default();
     directory.redrive(Filter::all()).after(&broken.last.unwrap()).to(kept.clone()).await.unwrap();
     assert_eq!(kept.ids(), ["003", "004", "005"]);
+}
+
+/// A sink that is away this many times before it takes an event, and then again.
+fn away_before_each(times: usize, wait: Duration, kept: Kept) -> impl Sink {
+    let tries = Arc::new(Mutex::new(0));
+    SharedSink::new(move |event: CloudEvent| {
+        let (kept, tries) = (kept.clone(), Arc::clone(&tries));
+        async move {
+            let away = {
+                let mut tries = tries.lock().unwrap();
+                *tries += 1;
+                *tries % (times + 1) != 0
+            };
+            if away {
+                return Err(Failure::retry_after(wait).class_is("unavailable").message_is("closed"));
+            }
+            kept.emit(event).await
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_sink_that_is_away_is_waited_for_and_the_same_entry_is_sent_again() {
+    let (place, kept) = (directory(), Kept::default());
+    let directory = filled(place.path(), 4).await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let wait = Duration::from_millis(12);
+    // Each event that is taken gives the patience back: eight waits of 12 ms are more than 40 ms.
+    let done = directory
+        .redrive(Filter::all())
+        .patience(Duration::from_millis(40))
+        .on_progress(move |progress| telling.lock().unwrap().extend(progress.waiting.clone()))
+        .to(away_before_each(2, wait, kept.clone()))
+        .await
+        .unwrap();
+    assert_eq!((done.matched, done.delivered, done.failed, done.stopped), (4, 4, 0, None));
+    assert_eq!((kept.ids().join(" "), done.waiting), ("000 001 002 003".to_owned(), None));
+    let told = told.lock().unwrap();
+    assert_eq!(told.len(), 8);
+    assert_eq!((told[0].wait, told[0].why.as_str()), (wait, "unavailable: closed"));
+    assert!(told[0].at == told[1].at && told[1].at < told[2].at, "{told:?}");
+}
+
+#[tokio::test]
+async fn when_patience_is_over_it_stops_and_the_next_one_goes_on_there() {
+    for (wait, patience) in
+        [(Duration::ZERO, Duration::ZERO), (Duration::from_secs(3600), Duration::from_secs(600))]
+    {
+        let (place, kept) = (directory(), Kept::default());
+        let directory = filled(place.path(), 9).await;
+        let files = names(place.path());
+        let tries = Arc::new(Mutex::new(0));
+        let closes = SharedSink::new({
+            let (kept, tries) = (kept.clone(), Arc::clone(&tries));
+            move |event: CloudEvent| {
+                let (kept, tries) = (kept.clone(), Arc::clone(&tries));
+                async move {
+                    *tries.lock().unwrap() += 1;
+                    if kept.ids().len() == 2 {
+                        Err(Failure::retry_after(wait))
+                    } else {
+                        kept.emit(event).await
+                    }
+                }
+            }
+        });
+        let done = directory.redrive(Filter::all()).patience(patience).to(closes).await.unwrap();
+        assert_eq!((done.delivered, done.failed, *tries.lock().unwrap()), (2, 0, 3));
+        assert_eq!(done.stopped.unwrap().at.file(), files[2]);
+        assert_eq!(done.last.as_ref().map(Place::file), Some(files[1].as_str()));
+        assert_eq!(names(place.path()), files[2..]);
+
+        directory.redrive(Filter::all()).after(&done.last.unwrap()).to(kept.clone()).await.unwrap();
+        assert_eq!((kept.ids().len(), names(place.path()).len()), (9, 0));
+    }
+}
+
+#[tokio::test]
+async fn whoever_stops_listening_while_it_waits_ends_it() {
+    let place = directory();
+    let directory = filled(place.path(), 2).await;
+    let (tell, told) = std::sync::mpsc::channel();
+    let redrive = directory.redrive(Filter::all()).patience(Duration::from_secs(86_400));
+    let redrive = redrive.on_progress(move |progress| tell.send(progress.waiting.is_some()).unwrap());
+    let an_hour = SharedSink::new(|_: CloudEvent| async {
+        Err::<(), _>(Failure::retry_after(Duration::from_secs(3600)))
+    });
+    let task = tokio::spawn(redrive.to(an_hour));
+    let told = tokio::task::spawn_blocking(move || {
+        assert!(told.recv().unwrap(), "it waits");
+        told
+    });
+    let told = told.await.unwrap();
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    // The thread lets go of what it holds, and so of the channel; otherwise this would last for ever.
+    tokio::task::spawn_blocking(move || assert!(told.recv().is_err())).await.unwrap();
+    assert_eq!(names(place.path()).len(), 2);
 }
 
 #[tokio::test]

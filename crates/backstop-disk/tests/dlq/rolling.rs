@@ -112,3 +112,20 @@ async fn what_was_sent_from_a_file_is_marked_and_the_rest_stays_until_it_is_sent
     assert_eq!((done.matched, done.delivered), (2, 2));
     assert_eq!(names(place.path()), [""; 0]);
 }
+
+#[tokio::test]
+async fn a_redrive_that_begins_behind_a_line_sends_the_lines_behind_it_and_keeps_the_others() {
+    let place = directory();
+    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    emit_all(&sink, numbered(6)).await;
+    drop(sink);
+    let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
+    let third = entries(&opened)[2].place.clone();
+    assert_eq!(third.line(), 3);
+    eventually("the writer has let go", async || {
+        opened.redrive(Filter::all()).after(&third).to(kept.clone()).await.unwrap().delivered > 0
+    })
+    .await;
+    assert_eq!(kept.ids(), ["003", "004", "005"]);
+    assert_eq!(ids(place.path()), ["000", "001", "002"]);
+}

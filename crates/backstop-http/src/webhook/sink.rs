@@ -55,7 +55,7 @@ fn message_of(relay: &Relay, event: &CloudEvent) -> Result<Message, Refusal> {
         Mode::Structured => Ok(encoding::carried(event)),
         Mode::Batched { .. } => Ok(encoding::batched([(id, json)].into_iter(), source)),
         Mode::Binary => {
-            let received = cloudevents::from_json(json).map_err(|error| encoding::unwritable(&error))?;
+            let received = cloudevents::from_json(json).map_err(|error| Refusal::unwritable(&error))?;
             encoding::binary(&received.event, source)
         }
     }

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from cloudevents.http import from_http, from_json
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event, from_structured_event
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 
@@ -18,12 +18,14 @@ def verified(request, secret):
 def events(request):
     headers, body = request["headers"], request["body"]
     if headers["content-type"] == "application/cloudevents-batch+json":
-        return [from_json(json.dumps(event)) for event in json.loads(body)]
-    return [from_http(headers, body)]
+        each = [json.dumps(event).encode() for event in json.loads(body)]
+        return [from_structured_event(HTTPMessage({}, event)) for event in each]
+    return [from_http_event(HTTPMessage(headers, body.encode()))]
 
 
 def shown(event):
-    return {"attributes": dict(event.get_attributes()), "data": event.get_data()}
+    attributes = {name: str(value) for name, value in event.get_attributes().items()}
+    return {"attributes": attributes, "data": event.get_data()}
 
 
 answers = []

@@ -1,8 +1,7 @@
 //! Independent readers: the Standard Webhooks library and the CloudEvents SDK for Python.
 
-use std::fs;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::receiver::{Arrived, Receiver};
 
-const PACKAGES: [&str; 2] = ["standardwebhooks==1.1.0", "cloudevents==1.12.0"];
+const MODULES: [&str; 2] = ["standardwebhooks.webhooks", "cloudevents.core.bindings.http"];
 const SCRIPT: &str = include_str!("independent.py");
 
 const NEW: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -20,10 +19,7 @@ const STRANGER: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 #[tokio::test]
 async fn libraries_of_another_language_verify_and_read_every_format() {
-    let packages = match python_packages() {
-        Ok(packages) => packages,
-        Err(why) => return backstop_testkit::skip(why),
-    };
+    let Some(python) = backstop_testkit::servers::python(&MODULES) else { return };
     let receiver = Receiver::new().await;
     let event = Event::of("OrderPlaced")
         .id("evt-1")
@@ -43,7 +39,7 @@ async fn libraries_of_another_language_verify_and_read_every_format() {
     }
 
     let requests: Vec<_> = receiver.arrived().iter().map(as_json).collect();
-    let answers = asked(&packages, &Value::Array(requests));
+    let answers = asked(&python, &Value::Array(requests));
     for answer in answers.as_array().unwrap() {
         assert_eq!(answer["verified"], json!([true, true, false]), "{answer}");
         assert_eq!(answer["tampered"], json!([false, false, false]), "{answer}");
@@ -70,10 +66,9 @@ fn as_json(arrived: &Arrived) -> Value {
 }
 
 /// Runs the script over the requests.
-fn asked(packages: &Path, requests: &Value) -> Value {
-    let mut python = Command::new("python3")
+fn asked(python: &Path, requests: &Value) -> Value {
+    let mut python = Command::new(python)
         .args(["-c", SCRIPT])
-        .env("PYTHONPATH", packages)
         .env("PYTHONUTF8", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -83,28 +78,4 @@ fn asked(packages: &Path, requests: &Value) -> Value {
     let Output { status, stdout, .. } = python.wait_with_output().unwrap();
     assert!(status.success(), "the script failed; its words are above");
     serde_json::from_slice(&stdout).unwrap()
-}
-
-/// The folder with the packages, fetched once by pip; or why they cannot be had.
-fn python_packages() -> Result<PathBuf, String> {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(PACKAGES.join("+"));
-    if folder.is_dir() {
-        return Ok(folder);
-    }
-    // Renamed when it is whole, so that a fetch cut short is done again.
-    let fresh = folder.with_extension(std::process::id().to_string());
-    let _ = fs::remove_dir_all(&fresh);
-    let pip = Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"])
-        .arg(&fresh)
-        .args(PACKAGES)
-        .output()
-        .map_err(|error| format!("needs python3: {error}"))?;
-    if !pip.status.success() {
-        let said = String::from_utf8_lossy(&pip.stderr);
-        return Err(format!("pip cannot fetch {}: {}", PACKAGES.join(" and "), said.trim()));
-    }
-    fs::rename(&fresh, &folder)
-        .or_else(|_| folder.is_dir().then_some(()).ok_or("cannot keep the packages"))?;
-    Ok(folder)
 }

@@ -6,10 +6,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backstop_core::burial::{Bury, Cause, SharedBurial};
+use backstop_core::clock::Tick;
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::{Clock, CloudEvent, Event, Failure, SystemClock, telemetry};
 use futures_util::FutureExt;
@@ -24,12 +25,52 @@ use crate::Supported;
 /// Which burial an event's copy goes to.
 #[derive(Clone)]
 pub(super) struct Burials {
-    all: Option<SharedBurial>,
+    all: Option<Letters>,
     /// By aggregate type and event type; they come before the one for all.
-    of: HashMap<String, HashMap<String, SharedBurial>>,
+    of: HashMap<String, HashMap<String, Letters>>,
     /// The `source` of the copies; by default it follows from the outbox's name.
     pub(super) source: Option<String>,
     patience: Duration,
+}
+
+/// What takes letters, and until when it is left alone because it hangs.
+#[derive(Clone)]
+struct Letters {
+    burial: SharedBurial,
+    hangs_until: Arc<Mutex<Option<Tick>>>,
+}
+
+impl Letters {
+    fn to(burial: impl Bury) -> Self {
+        Self { burial: SharedBurial::new(burial), hangs_until: Arc::default() }
+    }
+
+    /// Whether a letter may be tried now. One that hung is tried again after a while, by one worker: the next waits
+    /// another `pause`.
+    fn admit(&self, now: Tick, pause: Duration) -> bool {
+        let mut hangs_until = self.hangs_until();
+        match *hangs_until {
+            None => true,
+            Some(until) if now < until => false,
+            Some(_) => {
+                *hangs_until = Some(now + pause);
+                true
+            }
+        }
+    }
+
+    /// It did not answer; true if it did before.
+    fn hung(&self, now: Tick, pause: Duration) -> bool {
+        self.hangs_until().replace(now + pause).is_none()
+    }
+
+    fn answered(&self) {
+        *self.hangs_until() = None;
+    }
+
+    fn hangs_until(&self) -> MutexGuard<'_, Option<Tick>> {
+        self.hangs_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Default for Burials {
@@ -48,9 +89,14 @@ impl Burials {
 
     /// Lays a copy of a dead event down, if anywhere, before its row becomes DEAD.
     pub(super) async fn bury(&self, event: &Event, attempts: u32, error: &str, metrics: &telemetry::Outbox) {
-        let Some(burial) = self.of_event(event) else { return };
+        let Some(letters) = self.of_event(event) else { return };
+        if !letters.admit(SystemClock.ticks(), self.patience) {
+            metrics.letter_failed.increment();
+            tracing::debug!(event_id = event.id(), "what takes dead letters hangs; this one is not tried");
+            return;
+        }
         let cause = Cause::new(error, SystemClock.now()).attempts(attempts);
-        if let Err(failure) = self.try_to_bury(burial, event, cause).await {
+        if let Err(failure) = self.try_to_bury(letters, event, cause).await {
             metrics.letter_failed.increment();
             tracing::warn!(
                 event_id = event.id(),
@@ -63,18 +109,25 @@ impl Burials {
         }
     }
 
-    async fn try_to_bury(&self, burial: &SharedBurial, event: &Event, cause: Cause) -> Result<(), Failure> {
+    async fn try_to_bury(&self, letters: &Letters, event: &Event, cause: Cause) -> Result<(), Failure> {
         let source = self.source.as_deref().unwrap_or("/outbox/outbox");
         let event = CloudEvent::of(event, source)?;
-        let burying = AssertUnwindSafe(async { burial.bury(event, cause).await }).catch_unwind();
-        match timeout(self.patience, burying).await {
-            Ok(Ok(buried)) => buried,
-            Ok(Err(panic)) => Err(panicked("what takes dead letters", &*panic)),
-            Err(_) => Err(Failure::transient("timeout", format!("no answer within {:?}", self.patience))),
-        }
+        let burying = AssertUnwindSafe(async { letters.burial.bury(event, cause).await }).catch_unwind();
+        let Ok(answer) = timeout(self.patience, burying).await else {
+            if letters.hung(SystemClock.ticks(), self.patience) {
+                tracing::warn!(
+                    patience = ?self.patience,
+                    "what takes dead letters hangs; until it answers, one is tried from time to time, and the others \
+                     are in the table only"
+                );
+            }
+            return Err(Failure::transient("timeout", format!("no answer within {:?}", self.patience)));
+        };
+        letters.answered();
+        answer.unwrap_or_else(|panic| Err(panicked("what takes dead letters", &*panic)))
     }
 
-    fn of_event(&self, event: &Event) -> Option<&SharedBurial> {
+    fn of_event(&self, event: &Event) -> Option<&Letters> {
         let own = self.of.get(event.aggregate_type()).and_then(|of| of.get(event.event_type()));
         own.or(self.all.as_ref())
     }
@@ -110,7 +163,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row is DEAD all the
     /// same. A row that cannot be decoded has no event to copy. Defaults to none.
     pub fn dead_letters(mut self, burial: impl Bury) -> Self {
-        self.burials.all = Some(SharedBurial::new(burial));
+        self.burials.all = Some(Letters::to(burial));
         self
     }
 
@@ -122,12 +175,13 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         burial: impl Bury,
     ) -> Self {
         let of_aggregate = self.burials.of.entry(aggregate_type.name().to_owned()).or_default();
-        of_aggregate.insert(event_type.name().to_owned(), SharedBurial::new(burial));
+        of_aggregate.insert(event_type.name().to_owned(), Letters::to(burial));
         self
     }
 
-    /// How long a dead letter may take. After that the row is DEAD without one: a disk that hangs must not hold the
-    /// workers. Defaults to 30 s.
+    /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is
+    /// tried: a disk that hangs must not hold the workers. Those that were not tried count as `letter.failed`. Defaults
+    /// to 30 s.
     pub fn dead_letter_timeout(mut self, timeout: Duration) -> Self {
         self.burials.patience = timeout;
         self
@@ -137,5 +191,24 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     pub fn source(mut self, source: impl Into<String>) -> Self {
         self.burials.source = Some(source.into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hangs_is_tried_by_one_at_a_time_until_it_answers() {
+        let letters = Letters::to(|_: CloudEvent, _: Cause| async { Ok::<(), Failure>(()) });
+        let (second, start) = (Duration::from_secs(1), Tick::ZERO);
+        assert!(letters.admit(start, second) && letters.admit(start, second));
+        assert!(letters.hung(start, second), "it begins");
+        assert!(!letters.hung(start, second), "and is told once");
+        assert!(!letters.admit(start, second));
+        assert!(letters.admit(start + second, second), "one tries again");
+        assert!(!letters.admit(start + second, second), "and no other");
+        letters.answered();
+        assert!(letters.admit(start + second, second) && letters.admit(start + second, second));
     }
 }

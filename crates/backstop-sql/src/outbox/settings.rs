@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use crate::error::SettingFault;
+use backstop_core::setting;
+
 use crate::{Error, TimeZone};
 
-/// The faults found so far.
+/// The faults found so far, and the rules that outboxes have.
 #[derive(Debug, Default)]
-pub(super) struct Faults(Vec<SettingFault>);
+pub(super) struct Faults(setting::Faults);
 
 impl Faults {
     pub(super) fn add(&mut self, setting: &'static str, rule: &'static str) {
-        self.0.push(SettingFault { setting, rule });
+        self.0.add(setting, rule);
     }
 
     pub(super) fn at_least_one(&mut self, setting: &'static str, value: usize) {
@@ -44,6 +45,6 @@ impl Faults {
 
     /// An error with all the faults, if there are any.
     pub(super) fn none(self) -> Result<(), Error> {
-        if self.0.is_empty() { Ok(()) } else { Err(Error::Settings { faults: self.0 }) }
+        self.0.into_result().map_err(|faults| Error::Settings { faults })
     }
 }

@@ -103,7 +103,14 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What stands behind the database's now in a column's default, so that it is so many minutes ahead of UTC.
+    /// The query that names the session's time zone if that shifts moments on their way into a column that carries
+    /// none, where the database does such a thing.
+    fn shifting_zone(&self) -> Option<Statement> {
+        None
+    }
+
+    /// What stands behind the database's now in the default of a column without a time zone, so that it is so many
+    /// minutes ahead of UTC.
     fn default_ahead(&self, _minutes: i64) -> String {
         String::new()
     }

@@ -37,11 +37,7 @@ impl SqlStore {
 
     async fn run_plain_inserts(&self, connection: &mut dyn Connection) -> Result<(), Error> {
         // As one text: a function's body has semicolons of its own.
-        let ahead = if self.zone.is_utc() {
-            String::new()
-        } else {
-            self.dialect.default_ahead(self.zone.ahead().num_minutes())
-        };
+        let ahead = self.dialect.default_ahead(self.zone.ahead().num_minutes());
         let text =
             self.dialect.plain_inserts().replace("{table}", self.table.as_str()).replace("{ahead}", &ahead);
         let mut statement = Statement::new(self.dialect.marks());

@@ -247,7 +247,7 @@ impl SqlStore {
         self.execute(connection, statement).await
     }
 
-    async fn fetch(
+    pub(super) async fn fetch(
         &self,
         connection: &mut dyn Connection,
         statement: &Statement,

@@ -33,26 +33,7 @@ pub(crate) const COLUMNS: [&str; 15] = [
 pub(crate) fn ddl(kind: DatabaseKind, moment: &str) -> String {
     let (json, small) =
         if kind == DatabaseKind::Postgres { ("JSONB", "SMALLINT") } else { ("JSON", "TINYINT") };
-    format!(
-        "CREATE TABLE outbox_event (
-           event_id VARCHAR(36) PRIMARY KEY,
-           event_type VARCHAR(128) NOT NULL,
-           aggregate_type VARCHAR(64),
-           aggregate_id VARCHAR(128),
-           tenant_id VARCHAR(64),
-           payload {json} NOT NULL,
-           headers {json},
-           status {small} NOT NULL,
-           attempts INT NOT NULL DEFAULT 0,
-           available_at {moment} NOT NULL,
-           created_at {moment} NOT NULL,
-           done_at {moment},
-           last_error TEXT,
-           locked_by VARCHAR(128),
-           locked_at {moment}
-         );
-         CREATE INDEX idx_status_available ON outbox_event(status, available_at, created_at)"
-    )
+    backstop_testkit::java::table(json, small, moment)
 }
 
 /// An event as its writer sees it.
@@ -141,20 +122,25 @@ impl Framework {
         self.run(&self.insertion(event)).await;
     }
 
-    /// Inserts events in one transaction, as a program that changes its data does.
-    pub(crate) async fn insert_all(&self, events: &[Envelope]) {
+    /// Inserts events in one transaction, as a program that changes its data does. They are made anew for each try, so
+    /// that one which lost against another session makes no event older. Gives back those that were inserted.
+    pub(crate) async fn insert_all(&self, events: impl Fn() -> Vec<Envelope>) -> Vec<Envelope> {
         let begin = if self.kind == DatabaseKind::Postgres { "BEGIN" } else { "START TRANSACTION" };
         for _ in 0..TRIES {
             let mut tx = self.connections.transaction(begin).await.unwrap();
             let mut inserted = Ok(0);
-            for event in events {
+            let events = events();
+            for event in &events {
                 inserted = tx.execute(&self.insertion(event)).await;
                 if inserted.is_err() {
                     break;
                 }
             }
             match inserted {
-                Ok(_) => return tx.commit().await.unwrap(),
+                Ok(_) => {
+                    tx.commit().await.unwrap();
+                    return events;
+                }
                 Err(error) => assert!(lost(&error), "{error}"),
             }
         }

@@ -6,6 +6,10 @@ use std::time::Duration;
 use backstop_sql::store::{SqlStore, Store};
 use backstop_sql::{Error, Outbox, Supported, TableName, TimeZone};
 
+use sqlx::postgres::{PgPoolOptions, Postgres};
+use sqlx::{AssertSqlSafe, PgPool};
+
+use crate::framework::now;
 use crate::place::*;
 
 /// The refusal of an outbox that must not start.
@@ -50,8 +54,61 @@ async fn a_zone_means_nothing_on_sqlite() {
     outbox.unwrap().close().await.unwrap();
 }
 
+/// Connections to the same database whose sessions are somewhere else.
+async fn in_session_zone(place: &Place<Postgres>, zone: &'static str) -> PgPool {
+    let options = (*place.pool.connect_options()).clone();
+    let pool = PgPoolOptions::new().max_connections(2).after_connect(move |connection, _| {
+        let set = AssertSqlSafe(format!("SET TIME ZONE '{zone}'"));
+        Box::pin(async move { sqlx::query(set).execute(connection).await.map(drop) })
+    });
+    pool.connect_with(options).await.unwrap()
+}
+
+backstop_testkit::suite! {
+    over { zoneless: java_on_postgres }
+
+    async fn a_session_that_would_shift_moments_is_refused(place) {
+        for zone in ["Europe/Berlin", "America/New_York", "Europe/London", "+05:30"] {
+            let pool = in_session_zone(&place, zone).await;
+            for told in [
+                refusal(Outbox::writer_only(pool.clone())).await,
+                refusal(Outbox::writer_only(pool.clone()).migrate(false).time_zone("+02:00")).await,
+            ] {
+                assert!(matches!(&told, Error::SessionTimeZone { table, .. } if table == "outbox_event"), "{told}");
+                assert!(told.to_string().contains("setting TimeZone is "), "{told}");
+            }
+        }
+        for zone in ["UTC", "Etc/UTC", "GMT", "Zulu"] {
+            let pool = in_session_zone(&place, zone).await;
+            SqlStore::on(pool, TableName::default()).migrate().await.unwrap();
+        }
+    }
+}
+
+backstop_testkit::suite! {
+    over { zoneless: java_on_postgres, zoned: java_on_postgres_zoned }
+
+    async fn plain_sql_from_a_session_in_any_zone_gets_moments_in_utc(place) {
+        let store = place.store();
+        store.migrate().await.unwrap();
+        store.allow_plain_inserts().await.unwrap();
+        let elsewhere = in_session_zone(&place, "Asia/Tokyo").await;
+        let insert = "INSERT INTO outbox_event (event_id, event_type, payload) VALUES ('a', 'OrderPlaced', '{}')";
+        sqlx::query(insert).execute(&elsewhere).await.unwrap();
+        let state = place.java.state("a").await;
+        for moment in [state.created_at.unwrap(), state.available_at.unwrap()] {
+            assert!(moment <= now() && moment > now() - Duration::from_secs(60), "{state:?}");
+        }
+    }
+}
+
 backstop_testkit::suite! {
     over { zoned: java_on_postgres_zoned }
+
+    async fn a_session_in_any_zone_does_where_columns_carry_theirs(place) {
+        let pool = in_session_zone(&place, "Europe/Berlin").await;
+        SqlStore::on(pool, TableName::default()).migrate().await.unwrap();
+    }
 
     async fn a_zone_means_nothing_where_columns_carry_theirs(place) {
         let zone = TimeZone::new("+02:00").unwrap();

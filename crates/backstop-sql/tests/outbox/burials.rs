@@ -1,6 +1,8 @@
 //! Dead letters: written before the row says DEAD, and a warning where they cannot be.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use backstop_core::burial::Cause;
 use backstop_core::{CloudEvent, Event, Failure, Outcome};
@@ -10,7 +12,7 @@ use tracing::Level;
 
 use crate::harness::{DEAD, NEW, Shop, order};
 use crate::logs::Logs;
-use crate::steps::until_status;
+use crate::steps::{commit, orders, until_count, until_status};
 
 async fn append(outbox: &Outbox<Sqlite>, event: Event) {
     let mut tx = outbox.begin().await.unwrap();
@@ -66,4 +68,33 @@ async fn a_letter_that_is_not_taken_is_one_warning_that_shows_no_payload() {
     assert!(warnings[0].contains("event_id=\"o-17\"") && warnings[0].contains("dead-letters: no room"));
     assert!(!logs.all().contains(order("o-17").payload_json()), "{}", logs.all());
     assert_eq!(outbox.metrics().letter_failed.total(), 1);
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_the_workers_once_and_not_for_every_event() {
+    let shop = Shop::open().await;
+    let logs = Logs::catch();
+    let tried = Arc::new(AtomicU64::new(0));
+    let trying = Arc::clone(&tried);
+    let outbox = shop
+        .outbox()
+        .worker_count(1)
+        .on("Order", "OrderPlaced", |_: Event| async { Outcome::dead() })
+        .dead_letters(move |_: CloudEvent, _: Cause| {
+            trying.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<(), Failure>>()
+        })
+        .dead_letter_timeout(Duration::from_secs(1))
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, orders(200)).await;
+    until_count(&shop, DEAD, 200).await;
+    outbox.close().await.unwrap();
+    let tried = tried.load(Ordering::SeqCst);
+    assert!((1..100).contains(&tried), "{tried} of 200 were tried");
+    assert_eq!(outbox.metrics().letter_failed.total(), 200);
+    assert_eq!(logs.having(Level::WARN, "what takes dead letters hangs").len(), 1, "{}", logs.all());
+    let told = logs.having(Level::WARN, "it is in the table only");
+    assert_eq!(told.len() as u64, tried, "{}", logs.all());
 }

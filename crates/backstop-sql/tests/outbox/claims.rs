@@ -1,9 +1,11 @@
 //! Several nodes on one table: claims decide who delivers, and none outlives its use.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstop_core::Event;
+use backstop_core::burial::Cause;
+use backstop_core::{CloudEvent, Event, Failure, Outcome};
 use backstop_sql::Outbox;
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::outbox::{Builder, MultiNode};
@@ -173,6 +175,50 @@ async fn an_expired_claim_is_delivered_again_and_the_late_settlement_changes_not
         node.close().await.unwrap();
     }
     assert_eq!(recorder.events().len(), 1);
+}
+
+#[tokio::test]
+async fn an_event_that_another_node_has_by_now_leaves_no_dead_letter() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated().then(Failing::always().with(|| Failure::permanent("test", "no")));
+    let letters = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&letters);
+    let short = Duration::from_millis(200);
+    let (store, switches) = Flaky::around(shop.store.clone());
+    switches.renew_fails.store(true, Ordering::SeqCst);
+    let a = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", short)
+        .store(store)
+        .on("Order", "OrderPlaced", gate.clone())
+        .on("Order", "OrderCancelled", |_: Event| async { Outcome::dead() })
+        .dead_letters(move |event: CloudEvent, _: Cause| {
+            written.lock().unwrap().push(event.id().to_owned());
+            async { Ok::<(), Failure>(()) }
+        })
+        .start()
+        .await
+        .unwrap();
+    commit(&a, vec![order("1")]).await;
+    gate.until_began(1).await;
+    let b = Outbox::multi_node(shop.pool.clone())
+        .interval(Duration::from_millis(5))
+        .claim_locking_as("b", short)
+        .on("Order", "OrderPlaced", Recording::new())
+        .start()
+        .await
+        .unwrap();
+    until_status(&shop, "1", DONE).await;
+    b.close().await.unwrap();
+    gate.open();
+    eventually("the late settlement", async || a.metrics().settle_late.total() == 1).await;
+    // One whose claim it keeps does.
+    switches.renew_fails.store(false, Ordering::SeqCst);
+    let cancelled = Event::of("OrderCancelled").id("2").aggregate("Order", "1").json(&()).unwrap();
+    commit(&a, vec![cancelled]).await;
+    until_status(&shop, "2", DEAD).await;
+    a.close().await.unwrap();
+    assert_eq!(*letters.lock().unwrap(), ["2"]);
 }
 
 #[tokio::test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_sql::connection::Connection;
-use backstop_sql::store::{After, At, Born, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store};
+use backstop_sql::store::{
+    After, At, Born, Claim, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store,
+};
 use backstop_sql::{BoxFuture, Error};
 
 /// Which operations fail now, and how often some were asked.
@@ -15,6 +17,7 @@ pub(crate) struct Switches {
     pub(crate) settle_fails: AtomicBool,
     pub(crate) settle_times_out: AtomicBool,
     pub(crate) poll_fails: AtomicBool,
+    pub(crate) renew_fails: AtomicBool,
     pub(crate) dead_fails: AtomicBool,
     pub(crate) purge_fails: AtomicBool,
     pub(crate) polls: AtomicUsize,
@@ -73,6 +76,10 @@ impl Store for Flaky {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         self.switches.polls.fetch_add(1, Ordering::SeqCst);
         if on(&self.switches.poll_fails) { broken() } else { self.inner.claim(owner, timeout, due) }
+    }
+
+    fn renew<'a>(&'a self, _: At, _: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
+        if on(&self.switches.renew_fails) { broken() } else { Box::pin(async { Ok(0) }) }
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {

@@ -30,7 +30,10 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
-        delivery.bury_if_dead(&queued, &settlement).await;
+        // Where the claim ran out meanwhile, another node has the event, and may deliver it.
+        if !feed.claims.has_run_out(queued.event.id()) {
+            delivery.bury_if_dead(&queued, &settlement).await;
+        }
         let Queued { event, attempts, claim, .. } = queued;
         let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
         settled.send(Settled { settle, event, hold }).await;

@@ -49,7 +49,7 @@ impl Dialect for MysqlDialect {
     }
 
     fn default_ahead(&self, minutes: i64) -> String {
-        format!(" + interval {minutes} minute")
+        if minutes == 0 { String::new() } else { format!(" + interval {minutes} minute") }
     }
 
     fn bind_json(&self, statement: &mut Statement, json: Value) {

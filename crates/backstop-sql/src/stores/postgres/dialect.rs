@@ -46,6 +46,17 @@ impl Dialect for PostgresDialect {
         Some(statement)
     }
 
+    fn shifting_zone(&self) -> Option<Statement> {
+        let mut statement = Statement::new(self.marks());
+        // By what it does and not by its name: UTC has many. In summer as in winter.
+        statement.push(
+            "select current_setting('TimeZone') where extract(timezone from statement_timestamp()) <> 0 \
+             or extract(timezone from timestamptz '2030-01-01 00:00:00+00') <> 0 \
+             or extract(timezone from timestamptz '2030-07-01 00:00:00+00') <> 0",
+        );
+        Some(statement)
+    }
+
     fn default_ahead(&self, minutes: i64) -> String {
         format!(" at time zone interval '{minutes} minutes'")
     }

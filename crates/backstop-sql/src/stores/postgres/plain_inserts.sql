@@ -6,9 +6,10 @@ DECLARE
   missing RECORD;
 BEGIN
   FOR missing IN
-    SELECT wanted.name, wanted.value
-    FROM (VALUES ('status', '0'), ('attempts', '0'), ('available_at', $$now(){ahead}$$),
-                 ('created_at', $$clock_timestamp(){ahead}$$))
+    -- A column without a time zone is told which one it is in: the session that inserts may be in any.
+    SELECT wanted.name,
+           wanted.value || CASE WHEN a.atttypid = 'timestamp'::regtype THEN $${ahead}$$ ELSE '' END AS value
+    FROM (VALUES ('status', '0'), ('attempts', '0'), ('available_at', 'now()'), ('created_at', 'clock_timestamp()'))
       AS wanted (name, value)
     JOIN pg_attribute a ON a.attrelid = '{table}'::regclass AND a.attname = wanted.name
     WHERE NOT a.atthasdef AND NOT a.attisdropped
