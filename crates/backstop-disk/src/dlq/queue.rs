@@ -104,6 +104,15 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Stays awake for a moment: whoever has just been told may come back, and to be woken takes as long as a part of
+    /// what there is to do.
+    pub(super) fn stay_awake(&self, at_most: Duration) {
+        let until = Instant::now() + at_most;
+        while self.state().waiting.is_empty() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
     /// Nothing more will come; what waits is still written.
     pub(super) fn close(&self) {
         self.state().is_closed = true;

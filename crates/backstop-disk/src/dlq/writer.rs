@@ -32,6 +32,9 @@ const MAX_FILES: usize = 128;
 const GATHERED: usize = 16;
 const MAX_GATHERING: Duration = Duration::from_millis(1);
 
+/// How long a thread stays awake for whoever comes back, and never longer than an eighth of what the last batch took.
+const MAX_AWAKE: Duration = Duration::from_micros(150);
+
 /// A failed event on its way to the disk.
 #[derive(Debug, Clone)]
 pub(super) struct Letter {
@@ -166,8 +169,12 @@ impl Desk {
             // Whoever no longer waits for the answer has not been told that all is well.
             let _ = answer.send(stored);
         }
-        if matches!(layout, Layout::Rolling(_)) && count >= GATHERED {
-            self.queue.gather(count, (took / 8).min(MAX_GATHERING));
+        match layout {
+            Layout::Rolling(_) if count >= GATHERED => {
+                self.queue.gather(count, (took / 8).min(MAX_GATHERING));
+            }
+            Layout::Files(_) => self.queue.stay_awake((took / 8).min(MAX_AWAKE)),
+            Layout::Rolling(_) => {}
         }
     }
 }
