@@ -456,6 +456,11 @@ impl Feed {
         self.queues.cold_room()
     }
 
+    /// How many rows to fetch for the cold queue now.
+    pub(super) fn cold_wanted(&self) -> usize {
+        self.queues.cold_wanted()
+    }
+
     /// Waits until the cold queue has room again for a good part of what it holds.
     pub(super) async fn room_freed(&self) {
         self.queues.room_freed().await;

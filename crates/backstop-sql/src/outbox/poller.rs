@@ -194,7 +194,7 @@ impl PollHandler for Feed {
     }
 
     fn available_capacity(&self) -> usize {
-        self.cold_room()
+        self.cold_wanted()
     }
 
     fn held(&self) -> usize {

@@ -101,6 +101,14 @@ impl<T> Queues<T> {
         if lanes.closed { 0 } else { self.cold_capacity.saturating_sub(lanes.cold.len()) }
     }
 
+    /// How many items to fetch for the cold queue: none while it is more than half full, so that a query brings many
+    /// rows and not the few for which there is room just then. [`room_freed`](Self::room_freed) tells when to ask again.
+    pub(super) fn cold_wanted(&self) -> usize {
+        let lanes = self.lock();
+        let waiting = lanes.cold.len();
+        if lanes.closed || waiting > self.cold_capacity / 2 { 0 } else { self.cold_capacity - waiting }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lanes<T>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,5 +190,21 @@ mod tests {
         queues.close();
         assert!(queues.pop().await.is_some() && queues.pop().await.is_some());
         assert_eq!(queues.pop().await, None);
+    }
+
+    #[tokio::test]
+    async fn rows_are_fetched_when_half_of_the_queue_is_free_and_then_many() {
+        let queues = Queues::new(1, 4);
+        assert_eq!(queues.cold_wanted(), 4);
+        for item in ["a", "b", "c", "d"] {
+            queues.push(Source::Cold, item).unwrap();
+        }
+        assert_eq!((queues.cold_room(), queues.cold_wanted()), (0, 0));
+        queues.pop().await;
+        assert_eq!((queues.cold_room(), queues.cold_wanted()), (1, 0), "not for one row");
+        assert!(queues.room_freed().now_or_never().is_none());
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_some());
+        assert_eq!(queues.cold_wanted(), 2);
     }
 }
