@@ -48,6 +48,7 @@ pub(super) const MULTI_KAFKA: &str = "multi_node to Kafka, 1,000 in flight";
 pub(super) const RAW_CLIENT: &str = "raw client, 64 in flight";
 pub(super) const WEBHOOK: &str = "webhook without an outbox, 64 in flight";
 pub(super) const SINGLE_HTTP: &str = "single_node to HTTP, 64 in flight";
+pub(super) const SINGLE_HTTP_BATCHED: &str = "single_node to HTTP, 64 in flight, batched";
 
 const POSTGRES: &str = "a backlog on PostgreSQL";
 const PEERS: &str = "the same backlog, other libraries";
@@ -140,6 +141,8 @@ pub(super) const ALL: &[Contender] = &[
     contender!(WEBHOOK, HTTP, [Http], Some(RAW_CLIENT), |events| http::handler(events)),
     contender!(SINGLE_HTTP, HTTP, [Http], Some(RAW_CLIENT),
         |events| on_ours(events, move |db| http::single_node(db.pool, events))),
+    contender!(SINGLE_HTTP_BATCHED, HTTP, [Http], Some(RAW_CLIENT),
+        |events| on_ours(events, move |db| http::single_node_batched(db.pool, events))),
 ];
 
 /// What a contender is given of its database.

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use backstop_core::event::cloudevents;
 use backstop_core::{Event, Handler, Outcome};
-use backstop_http::Webhook;
+use backstop_http::{Webhook, WebhookBuilder};
 use backstop_sql::Outbox;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
@@ -65,10 +65,9 @@ fn order() -> Result<Event> {
     Ok(Event::of("OrderPlaced").aggregate("Order", "12345").json(&payload)?)
 }
 
-fn webhook() -> Result<Webhook> {
+fn webhook() -> Result<WebhookBuilder> {
     let webhook = Webhook::to(format!("http://{}/hooks", server()?)).allow_network("127.0.0.0/8");
-    let webhook = webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT);
-    Ok(webhook.build()?)
+    Ok(webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT))
 }
 
 /// The client by itself: the same body again and again.
@@ -92,7 +91,7 @@ pub(super) async fn raw_client(events: u32) -> Result<Drained> {
 
 /// The webhook by itself, without an outbox.
 pub(super) async fn handler(events: u32) -> Result<Drained> {
-    let (webhook, event) = (webhook()?, order()?);
+    let (webhook, event) = (webhook()?.build()?, order()?);
     side_by_side(events, move || {
         let (webhook, event) = (webhook.clone(), event.clone());
         async move {
@@ -104,9 +103,17 @@ pub(super) async fn handler(events: u32) -> Result<Drained> {
     .await
 }
 
-/// The outbox, with a webhook for a handler.
+/// The outbox, with a webhook for a handler that sends an event in each request.
 pub(super) async fn single_node(pool: PgPool, events: u32) -> Result<Drained> {
-    let webhook = webhook()?;
+    relay(pool, events, webhook()?.build()?).await
+}
+
+/// The same with as many events in a request as are under way.
+pub(super) async fn single_node_batched(pool: PgPool, events: u32) -> Result<Drained> {
+    relay(pool, events, webhook()?.batched(IN_FLIGHT, Duration::from_millis(1)).build()?).await
+}
+
+async fn relay(pool: PgPool, events: u32, webhook: Webhook) -> Result<Drained> {
     let start = Instant::now();
     let outbox = Outbox::single_node(pool)
         .batch_size(500)
