@@ -12,6 +12,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::Failure;
 use crate::breaker::{Admission, Breaker, Config, State};
 use crate::clock::{Clock, Tick};
 use crate::failure::Kind;
@@ -126,9 +127,20 @@ impl Target {
         self.standing().status(self.0.clock.ticks())
     }
 
-    /// Why the last try that says something about it went wrong; none after a good one.
-    pub fn trouble(&self) -> Option<String> {
-        self.standing().trouble.clone()
+    /// A ruling as a sink tells it. What is put off has failed there: whoever calls a sink keeps what it does not take.
+    pub fn told_to_sender(&self, ruling: Ruling) -> Result<(), Failure> {
+        match ruling {
+            Ruling::Done => Ok(()),
+            Ruling::Failed(refusal) => Err(refusal.into()),
+            Ruling::PutOff(wait) => {
+                let standing = self.standing();
+                let what = if standing.disabled { "is disabled" } else { "is left alone for a while" };
+                let why = standing.trouble.as_deref().unwrap_or("it gave no reason");
+                let why = format!("the target {what}: {why}");
+                drop(standing);
+                Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
+            }
+        }
     }
 
     /// Whether its events are parked: it said that it is gone, or [`disable`](Self::disable) was called.
@@ -147,8 +159,9 @@ impl Target {
         let mut standing = self.standing();
         standing.disabled = false;
         standing.held_until = None;
+        let is_available = standing.status(self.0.clock.ticks()) == Status::Available;
         drop(standing);
-        self.0.metrics.available.set(1);
+        self.0.metrics.available.set(u64::from(is_available));
     }
 
     /// Leave to make one request, or how long to put the event off.
@@ -267,8 +280,9 @@ impl Permit {
                 Ruling::Failed(refusal)
             }
             Verdict::Blocked(refusal) => Ruling::Failed(refusal),
-            Verdict::Gone => {
+            Verdict::Gone(why) => {
                 standing.disabled = true;
+                standing.trouble = Some(why);
                 Ruling::PutOff(pace.park)
             }
             Verdict::Unavailable { wait, why } => {
@@ -302,7 +316,7 @@ fn speaks_well(verdict: &Verdict) -> Option<bool> {
         Verdict::Done => Some(true),
         Verdict::Failed(refusal) => Some(refusal.kind == Kind::Permanent),
         Verdict::Unavailable { .. } => Some(false),
-        Verdict::Gone | Verdict::Blocked(_) => None,
+        Verdict::Gone(_) | Verdict::Blocked(_) => None,
     }
 }
 

@@ -103,6 +103,11 @@ macro_rules! component {
                 Self::labelled(prefix, &[], recorder)
             }
 
+            /// The prefix in front of every name.
+            pub fn prefix(&self) -> &str {
+                &self.prefix
+            }
+
             fn labelled(prefix: impl Into<String>, labels: &[Label], recorder: &dyn Recorder) -> Self {
                 let prefix = prefix.into();
                 Self { $($field: $kind::register(recorder, &prefix, $name, labels, $help),)* prefix }
@@ -145,11 +150,6 @@ impl Outbox {
     pub fn new(prefix: impl Into<String>) -> Self {
         metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))
     }
-
-    /// The prefix in front of every name.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
 }
 
 component! {
@@ -175,11 +175,6 @@ impl Target {
         let labels = [Label::from_static_parts("kind", kind), Label::new("name", name.to_owned())];
         metrics::with_recorder(|recorder| Self::labelled(Self::DEFAULT_PREFIX, &labels, recorder))
     }
-
-    /// The prefix in front of every name.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
-    }
 }
 
 component! {
@@ -202,11 +197,6 @@ impl Dlq {
     /// Registers the metrics with the process's recorder, if one is installed by then.
     pub fn new(prefix: impl Into<String>) -> Self {
         metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))
-    }
-
-    /// The prefix in front of every name.
-    pub fn prefix(&self) -> &str {
-        &self.prefix
     }
 }
 

@@ -30,7 +30,7 @@ fn of_status(answer: &Answer, wait: Option<Duration>) -> Verdict {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             return Verdict::Unavailable { wait, why: message(answer) };
         }
-        StatusCode::GONE => return Verdict::Gone,
+        StatusCode::GONE => return Verdict::Gone(message(answer)),
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => wait.map_or(Kind::Transient, Kind::RetryAfter),
         _ if status.is_server_error() => wait.map_or(Kind::Transient, Kind::RetryAfter),
         _ => Kind::Permanent,
@@ -78,7 +78,7 @@ mod tests {
         for status in [429, 503] {
             assert!(matches!(judged(status, None), Verdict::Unavailable { wait: None, .. }), "{status}");
         }
-        assert_eq!(judged(410, None), Verdict::Gone);
+        assert_eq!(judged(410, None), Verdict::Gone("the target answered 410 Gone: hm".to_owned()));
         for status in [408, 425, 500, 501, 502, 504, 507, 599] {
             assert_eq!(failed(judged(status, None)), (format!("http-{status}"), Kind::Transient));
         }

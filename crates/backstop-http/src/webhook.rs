@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backstop_core::retry::Jitter;
-use backstop_core::target::{Refusal, Ruling, Target, Verdict};
+use backstop_core::target::{Refusal, Ruling, Target};
 use backstop_core::{Clock, Event, Failure, Handler, Outcome};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -97,24 +97,15 @@ impl Relay {
         }
     }
 
-    async fn send(&self, message: Message) -> Ruling {
-        self.send_and_tell(message).await.0
-    }
-
-    /// The whole of a delivery: ask for leave, sign, send, judge, rule. Also what the target said if it is away.
-    async fn send_and_tell(&self, mut message: Message) -> (Ruling, Option<String>) {
+    /// The whole of a delivery: ask for leave, sign, send, judge, rule.
+    async fn send(&self, mut message: Message) -> Ruling {
         let permit = match self.target.admit(Jitter::random()) {
             Ok(permit) => permit,
-            Err(wait) => return (Ruling::PutOff(wait), None),
+            Err(wait) => return Ruling::PutOff(wait),
         };
         self.sign(&mut message);
         let exchange = self.client.post(message.headers, message.body).await;
-        let verdict = judge(exchange, self.clock.now(), self.retry_after_limit);
-        let away = match &verdict {
-            Verdict::Unavailable { why, .. } => Some(why.clone()),
-            _ => None,
-        };
-        (permit.rule(verdict, Jitter::random()), away)
+        permit.rule(judge(exchange, self.clock.now(), self.retry_after_limit), Jitter::random())
     }
 
     fn fitting(&self, message: Message) -> Result<Message, Refusal> {

@@ -124,6 +124,8 @@ impl Event {
             return self;
         }
         let mut envelope = Arc::unwrap_or_clone(self.0);
+        // Without its trace it means nothing, and must not be taken for a part of this one.
+        envelope.headers.remove(trace::TRACESTATE);
         envelope.headers.extend(trace.headers().map(|(name, value)| (name.to_owned(), value.to_owned())));
         Self(Arc::new(envelope))
     }

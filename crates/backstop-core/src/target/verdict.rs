@@ -17,8 +17,8 @@ pub enum Verdict {
         /// Why it counts as away, for the operator.
         why: String,
     },
-    /// The target is gone for good.
-    Gone,
+    /// The target is gone for good; the text says what it answered.
+    Gone(String),
     /// The target refused the event, or failed on it.
     Failed(Refusal),
     /// The request was not made: its address is forbidden.

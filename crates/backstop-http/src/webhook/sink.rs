@@ -1,11 +1,10 @@
 //! The webhook as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
 
 use backstop_core::event::cloudevents;
-use backstop_core::target::{Refusal, Ruling};
+use backstop_core::target::Refusal;
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::{Mode, Relay, Webhook};
-use crate::Status;
 use crate::encoding::{self, Message};
 
 /// Sends each event with its own source, so that a receiver knows one that it has seen before by its `webhook-id`.
@@ -27,25 +26,8 @@ impl Sink for Webhook {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let relay = &self.0;
         let message = message_of(relay, &event).and_then(|message| relay.fitting(message))?;
-        match relay.send_and_tell(message).await {
-            (Ruling::Done, _) => Ok(()),
-            (Ruling::Failed(refusal), _) => Err(refusal.into()),
-            (Ruling::PutOff(wait), said) => {
-                let why = said.unwrap_or_else(|| relay.standing());
-                Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
-            }
-        }
-    }
-}
-
-impl Relay {
-    /// Why nothing was sent.
-    fn standing(&self) -> String {
-        match self.target.status() {
-            Status::Unavailable(why) => format!("the target is left alone for a while: {why}"),
-            Status::Disabled => "the target said that it is gone (410)".to_owned(),
-            _ => "the target was left alone for a while".to_owned(),
-        }
+        let ruling = relay.send(message).await;
+        relay.target.told_to_sender(ruling)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The publisher as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
 
 use backstop_core::event::cloudevents::{self, Received};
-use backstop_core::target::{Refusal, Ruling};
+use backstop_core::target::Refusal;
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
@@ -24,13 +24,7 @@ impl Sink for Publisher {
         let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
             Refusal::permanent("payload", format!("the CloudEvent makes no record: {error}"))
         })?;
-        match self.0.publish(&event, &source).await {
-            Ruling::Done => Ok(()),
-            Ruling::Failed(refusal) => Err(refusal.into()),
-            Ruling::PutOff(wait) => {
-                let why = self.target().trouble().unwrap_or_else(|| "the brokers are left alone".to_owned());
-                Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
-            }
-        }
+        let ruling = self.0.publish(&event, &source).await;
+        self.target().told_to_sender(ruling)
     }
 }
