@@ -14,26 +14,7 @@ fn foreign_table(kind: DatabaseKind) -> String {
         DatabaseKind::Postgres => ("JSONB", "SMALLINT", "TIMESTAMP(6)"),
         DatabaseKind::Mysql | DatabaseKind::Sqlite => ("JSON", "TINYINT", "DATETIME(6)"),
     };
-    format!(
-        "CREATE TABLE outbox_event (
-           event_id VARCHAR(36) PRIMARY KEY,
-           event_type VARCHAR(128) NOT NULL,
-           aggregate_type VARCHAR(64),
-           aggregate_id VARCHAR(128),
-           tenant_id VARCHAR(64),
-           payload {json} NOT NULL,
-           headers {json},
-           status {small} NOT NULL,
-           attempts INT NOT NULL DEFAULT 0,
-           available_at {time} NOT NULL,
-           created_at {time} NOT NULL,
-           done_at {time},
-           last_error TEXT,
-           locked_by VARCHAR(128),
-           locked_at {time}
-         );
-         CREATE INDEX idx_status_available ON outbox_event(status, available_at, created_at)"
-    )
+    backstop_testkit::java::table(json, small, time)
 }
 
 /// A row as another program inserts it, knowing nothing of our columns.
