@@ -32,7 +32,7 @@ struct Wired {
 }
 
 impl Wiring {
-    /// Makes the handlers of an outbox. Nothing is sent and nothing connected to.
+    /// Makes the handlers of an outbox. Nothing is sent, and brokers that are away hold nothing up.
     pub(super) fn of(outbox: &Outbox, letters: &BTreeMap<String, DeadLetters>) -> anyhow::Result<Self> {
         if outbox.mode == Mode::WriterOnly {
             return Ok(Self::default());
