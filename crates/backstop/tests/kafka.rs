@@ -1,11 +1,11 @@
 //! An outbox that delivers to Kafka: an outage buries nothing, whatever kind it is.
 
+mod outage;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use backstop::breaker::Config;
 use backstop::kafka::{Publisher, Status};
-use backstop::retry::Exponential;
 use backstop::{Event, Outbox};
 use backstop_testkit::servers::{self, KafkaSpace, PrivateKafka};
 use backstop_testkit::{eventually, eventually_within};
@@ -16,31 +16,16 @@ const EVENTS: usize = 20;
 const RECOVERY: Duration = Duration::from_secs(60);
 
 fn publisher(kafka: &KafkaSpace, topic: &str) -> Publisher {
-    let breaker = Config {
-        consecutive_failures: Some(3),
-        wait_in_open: Duration::from_millis(30),
-        half_open_calls: 1,
-        ..Config::default()
-    };
     Publisher::to(kafka.bootstrap(), topic)
         .timeout(Duration::from_millis(500))
         .pause(Duration::from_millis(10))
-        .breaker(breaker)
+        .breaker(outage::breaker())
         .build()
         .unwrap()
 }
 
-/// Two tries, a millisecond apart: whatever counts as a try would soon be dead.
 async fn outbox(pool: SqlitePool, publisher: &Publisher) -> Outbox<Sqlite> {
-    Outbox::single_node(pool)
-        .on("Order", "OrderPlaced", publisher.clone())
-        .worker_count(EVENTS)
-        .max_attempts(2)
-        .retry_policy(Exponential { base: Duration::from_millis(1), max: Duration::from_millis(1) })
-        .interval(Duration::from_millis(10))
-        .start()
-        .await
-        .unwrap()
+    outage::impatient(pool, publisher.clone()).worker_count(EVENTS).start().await.unwrap()
 }
 
 /// Appends `EVENTS` of them, whose ids begin with `name`.

@@ -1,5 +1,6 @@
 //! An outbox that delivers to a webhook: an outage buries nothing, a refusal buries one event at once.
 
+mod outage;
 #[path = "webhook/process.rs"]
 mod process;
 
@@ -8,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstop::breaker::Config;
 use backstop::http::{Status, Webhook};
 use backstop::retry::Exponential;
 use backstop::{Event, Failure, Handler as _, Outbox};
@@ -55,31 +55,17 @@ async fn answer(mut stream: TcpStream, arrived: Arrived) -> Option<()> {
 }
 
 fn webhook(address: SocketAddr) -> Webhook {
-    let breaker = Config {
-        consecutive_failures: Some(3),
-        wait_in_open: Duration::from_millis(30),
-        half_open_calls: 1,
-        ..Config::default()
-    };
     Webhook::to(format!("http://{address}/hooks"))
         .allow_network("127.0.0.0/8")
         .timeout(Duration::from_millis(250))
         .pause(Duration::from_millis(10))
-        .breaker(breaker)
+        .breaker(outage::breaker())
         .build()
         .unwrap()
 }
 
-/// Two tries, a millisecond apart: whatever counts as a try would soon be dead.
 async fn outbox(pool: SqlitePool, webhook: &Webhook) -> Outbox<Sqlite> {
-    Outbox::single_node(pool)
-        .on("Order", "OrderPlaced", webhook.clone())
-        .max_attempts(2)
-        .retry_policy(Exponential { base: Duration::from_millis(1), max: Duration::from_millis(1) })
-        .interval(Duration::from_millis(10))
-        .start()
-        .await
-        .unwrap()
+    outage::impatient(pool, webhook.clone()).start().await.unwrap()
 }
 
 async fn append(outbox: &Outbox<Sqlite>, ids: impl IntoIterator<Item = String>) {
