@@ -14,30 +14,83 @@ use tokio::sync::oneshot;
 
 const EMITTERS: u32 = 256;
 
+/// How often the two of a pair take turns in a round: a disk is quick in one second and slow in the next, and only
+/// neighbours can be compared.
+const TURNS: u32 = 8;
+
 /// A spread wider than this says more about the machine than about the contender.
 const TOO_WIDE: f64 = 0.25;
 
-/// A contender, and how many events it stores in a round.
-type Contender = (&'static str, u32);
-
-const ONE_FILE: Contender = ("raw one file + fsync", 256);
-const RAW_SEQUENCE: Contender = ("raw sequence of calls", 512);
-const ONE_EMITTER: Contender = ("one emitter", 512);
-const MANY_EMITTERS: Contender = ("256 emitters", EMITTERS * 16);
-const RAW_APPENDS: Contender = ("raw group-committed appends", EMITTERS * 128);
-const ROLLING: Contender = ("rolling, 256 emitters", EMITTERS * 128);
+/// Who stores events.
+#[derive(Debug, Clone, Copy)]
+enum Contender {
+    OneFile,
+    Sequence,
+    OneEmitter,
+    ManyEmitters,
+    Appends,
+    Rolling,
+}
 
 /// What is asked for: the first is at least so many times the second.
-const GOALS: [(Contender, Contender, f64); 3] =
-    [(MANY_EMITTERS, ONE_FILE, 10.0), (ONE_EMITTER, RAW_SEQUENCE, 0.9), (ROLLING, RAW_APPENDS, 0.8)];
+const PAIRS: [(Contender, Contender, f64); 4] = [
+    (Contender::ManyEmitters, Contender::OneFile, 10.0),
+    (Contender::ManyEmitters, Contender::Sequence, 10.0),
+    (Contender::OneEmitter, Contender::Sequence, 0.9),
+    (Contender::Rolling, Contender::Appends, 0.8),
+];
 
-/// Measures every contender in turn, each time in a fresh directory below `place`, and prints medians and ratios.
-pub(crate) async fn run(rounds: usize, place: &Path) -> Result<()> {
+impl Contender {
+    fn name(self) -> &'static str {
+        match self {
+            Self::OneFile => "raw one file + fsync",
+            Self::Sequence => "raw sequence of calls",
+            Self::OneEmitter => "one emitter",
+            Self::ManyEmitters => "256 emitters",
+            Self::Appends => "raw group-committed appends",
+            Self::Rolling => "rolling, 256 emitters",
+        }
+    }
+
+    /// How many events it stores in a turn.
+    fn events(self) -> u32 {
+        match self {
+            Self::OneFile => 256,
+            Self::Sequence | Self::OneEmitter => 64,
+            Self::ManyEmitters => EMITTERS * 16,
+            Self::Appends | Self::Rolling => EMITTERS * 64,
+        }
+    }
+
+    fn open(self, directory: PathBuf) -> Result<Store> {
+        let settings = Settings::at(&directory);
+        let rolling = Rolling { max_bytes: u64::MAX, ..Rolling::default() };
+        Ok(match self {
+            Self::OneFile => Store::OneFile(directory),
+            Self::Sequence => Store::Sequence(directory),
+            Self::OneEmitter => Store::Emitters(DlqSink::open(closed(), settings)?, 1),
+            Self::ManyEmitters => Store::Emitters(DlqSink::open(closed(), settings)?, EMITTERS),
+            Self::Appends => Store::Appends(Appends::open(&directory.join("appends"))?),
+            Self::Rolling => Store::Emitters(DlqSink::open(closed(), settings.rolling(rolling))?, EMITTERS),
+        })
+    }
+}
+
+/// A pair's rates in each round, in events per second.
+struct Measured {
+    pair: (Contender, Contender, f64),
+    ours: Vec<f64>,
+    theirs: Vec<f64>,
+}
+
+/// Measures every pair in turn, each time in a fresh directory below `place`, and prints medians and ratios.
+pub(crate) async fn run(rounds: usize, place: &Path, only: &str) -> Result<()> {
     let place = place.join(format!("bench-dlq-{}", std::process::id()));
+    fs::create_dir_all(&place).with_context(|| format!("cannot make {}", place.display()))?;
     // What the build and others have left unwritten would be written, and waited for, by whoever comes first.
     Command::new("sync").status().context("cannot run sync")?;
     println!("load before: {}", load());
-    let measured = measure_all(rounds, &place).await;
+    let measured = measure_all(rounds, &place, only).await;
     // Only now: ext4 looks for a free inode past every one that was deleted in the last minutes, which would make
     // whoever runs later slower.
     fs::remove_dir_all(&place)?;
@@ -51,46 +104,64 @@ fn load() -> String {
     fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()
 }
 
-async fn measure_all(rounds: usize, place: &Path) -> Result<Vec<(&'static str, Vec<f64>)>> {
-    let mut rates: Vec<(&str, Vec<f64>)> = Vec::new();
+async fn measure_all(rounds: usize, place: &Path, only: &str) -> Result<Vec<Measured>> {
+    let wanted = PAIRS.into_iter().filter(|(ours, ..)| ours.name().contains(only));
+    let mut all: Vec<_> =
+        wanted.map(|pair| Measured { pair, ours: Vec::new(), theirs: Vec::new() }).collect();
     for round in 1..=rounds {
-        let mut contenders = [ONE_FILE, MANY_EMITTERS, RAW_SEQUENCE, ONE_EMITTER, RAW_APPENDS, ROLLING];
-        // A disk that grows slower from one to the next must not always favour the same.
-        if round % 2 == 0 {
-            contenders.reverse();
-        }
-        for contender in contenders {
-            let (name, events) = contender;
-            let directory = place.join(format!("{round}-{name}"));
-            fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-            let rate = f64::from(events) / measure(contender, &directory).await?.as_secs_f64();
-            eprintln!("round {round}: {name}: {rate:.0} events/s");
-            match rates.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, rates)) => rates.push(rate),
-                None => rates.push((name, vec![rate])),
-            }
+        for Measured { pair: (our, their, _), ours, theirs } in &mut all {
+            let open = |contender: Contender| {
+                let directory =
+                    place.join(format!("{round}-{our:?}-{their:?}")).join(format!("{contender:?}"));
+                fs::create_dir_all(&directory)?;
+                contender.open(directory)
+            };
+            let rates = take_turns((*our, open(*our)?), (*their, open(*their)?)).await?;
+            eprintln!(
+                "round {round}: {}: {:.0} events/s, {}: {:.0}",
+                our.name(),
+                rates.0,
+                their.name(),
+                rates.1
+            );
+            ours.push(rates.0);
+            theirs.push(rates.1);
         }
     }
-    Ok(rates)
+    Ok(all)
 }
 
-async fn measure(contender: Contender, directory: &Path) -> Result<Duration> {
-    let (_, events) = contender;
-    let settings = Settings::at(directory);
-    match contender {
-        ONE_FILE => one_file_at_a_time(directory, events),
-        RAW_SEQUENCE => sequence_at_a_time(directory, events),
-        ONE_EMITTER => emitters(settings, 1, events).await,
-        MANY_EMITTERS => emitters(settings, EMITTERS, events).await,
-        RAW_APPENDS => raw_appends(directory.join("appends"), events).await,
-        _ => {
-            emitters(
-                settings.rolling(Rolling { max_bytes: u64::MAX, ..Rolling::default() }),
-                EMITTERS,
-                events,
-            )
-            .await
+/// Lets two store events by turns, and gives both rates.
+async fn take_turns(mut one: (Contender, Store), mut other: (Contender, Store)) -> Result<(f64, f64)> {
+    let mut took = (Duration::ZERO, Duration::ZERO);
+    for turn in 0..TURNS {
+        took.0 += one.1.store(turn, one.0.events()).await?;
+        took.1 += other.1.store(turn, other.0.events()).await?;
+    }
+    let rate =
+        |contender: Contender, took: Duration| f64::from(TURNS * contender.events()) / took.as_secs_f64();
+    Ok((rate(one.0, took.0), rate(other.0, took.1)))
+}
+
+enum Store {
+    OneFile(PathBuf),
+    Sequence(PathBuf),
+    Emitters(DlqSink, u32),
+    Appends(Appends),
+}
+
+impl Store {
+    /// Stores so many events, and tells how long that took.
+    async fn store(&mut self, turn: u32, events: u32) -> Result<Duration> {
+        let numbers = turn * events..(turn + 1) * events;
+        let begun = Instant::now();
+        match self {
+            Self::OneFile(directory) => numbers.into_iter().try_for_each(|it| one_file(directory, it))?,
+            Self::Sequence(directory) => numbers.into_iter().try_for_each(|it| sequence(directory, it))?,
+            Self::Emitters(sink, count) => emit(sink, *count, numbers).await?,
+            Self::Appends(appends) => appends.append(numbers).await?,
         }
+        Ok(begun.elapsed())
     }
 }
 
@@ -116,39 +187,31 @@ fn closed() -> SharedSink {
 }
 
 /// What the original does, with a sync: the name is there before the content is.
-fn one_file_at_a_time(directory: &Path, events: u32) -> Result<Duration> {
-    let begun = Instant::now();
-    for number in 0..events {
-        let mut file = File::create_new(directory.join(format!("1767225600000-{number}.jsonl")))?;
-        file.write_all(&line(number))?;
-        file.sync_all()?;
-    }
-    Ok(begun.elapsed())
+fn one_file(directory: &Path, number: u32) -> Result<()> {
+    let mut file = File::create_new(directory.join(format!("1767225600000-{number}.jsonl")))?;
+    file.write_all(&line(number))?;
+    Ok(file.sync_all()?)
 }
 
-/// The calls that one event takes, one event after the other, without a thread or a channel between.
-fn sequence_at_a_time(directory: &Path, events: u32) -> Result<Duration> {
-    let begun = Instant::now();
-    for number in 0..events {
-        let draft = directory.join(format!(".1767225600000-{number}.tmp"));
-        let mut file = File::create_new(&draft)?;
-        file.write_all(&line(number))?;
-        file.sync_all()?;
-        drop(file);
-        fs::rename(&draft, directory.join(format!("1767225600000-{number}.jsonl")))?;
-        File::open(directory)?.sync_all()?;
-    }
-    Ok(begun.elapsed())
+/// The calls that one event takes, without a thread or a channel between.
+fn sequence(directory: &Path, number: u32) -> Result<()> {
+    let draft = directory.join(format!(".1767225600000-{number}.tmp"));
+    let mut file = File::create_new(&draft)?;
+    file.write_all(&line(number))?;
+    file.sync_all()?;
+    drop(file);
+    fs::rename(&draft, directory.join(format!("1767225600000-{number}.jsonl")))?;
+    Ok(File::open(directory)?.sync_all()?)
 }
 
-async fn emitters(settings: Settings, emitters: u32, events: u32) -> Result<Duration> {
-    let sink = DlqSink::open(closed(), settings)?;
-    let begun = Instant::now();
+/// So many tasks at once, each with one event after the other.
+async fn emit(sink: &DlqSink, emitters: u32, numbers: std::ops::Range<u32>) -> Result<()> {
     let tasks: Vec<_> = (0..emitters)
         .map(|emitter| {
-            let sink = sink.clone();
+            let (sink, own) =
+                (sink.clone(), numbers.clone().skip(emitter as usize).step_by(emitters as usize));
             tokio::spawn(async move {
-                for number in (emitter..events).step_by(emitters as usize) {
+                for number in own {
                     sink.emit(event(number)).await?;
                 }
                 Ok::<(), Failure>(())
@@ -158,61 +221,70 @@ async fn emitters(settings: Settings, emitters: u32, events: u32) -> Result<Dura
     for task in tasks {
         task.await?.map_err(|failure| anyhow::anyhow!("{failure}"))?;
     }
-    Ok(begun.elapsed())
+    Ok(())
 }
 
-/// The least that a group commit takes: tasks whose sink is closed hand over lines, a thread appends what waits and
-/// syncs once.
-async fn raw_appends(path: PathBuf, events: u32) -> Result<Duration> {
-    let mut file = OpenOptions::new().append(true).create_new(true).open(path)?;
-    let (queue, waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
-    let writer = std::thread::spawn(move || -> std::io::Result<()> {
-        while let Ok(first) = waiting.recv() {
-            let (lines, answers): (Vec<_>, Vec<_>) = std::iter::once(first).chain(waiting.try_iter()).unzip();
-            file.write_all(&lines.concat())?;
-            file.sync_data()?;
-            for answer in answers {
-                let _ = answer.send(());
+/// The least that a group commit takes: a thread appends what waits and syncs once.
+struct Appends {
+    queue: mpsc::Sender<(Vec<u8>, oneshot::Sender<()>)>,
+}
+
+impl Appends {
+    fn open(path: &Path) -> Result<Self> {
+        let mut file = OpenOptions::new().append(true).create_new(true).open(path)?;
+        let (queue, waiting) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>();
+        // An error ends the thread, and whoever waits is told by that.
+        std::thread::spawn(move || -> std::io::Result<()> {
+            while let Ok(first) = waiting.recv() {
+                let (lines, answers): (Vec<_>, Vec<_>) =
+                    std::iter::once(first).chain(waiting.try_iter()).unzip();
+                file.write_all(&lines.concat())?;
+                file.sync_data()?;
+                for answer in answers {
+                    let _ = answer.send(());
+                }
             }
+            Ok(())
+        });
+        Ok(Self { queue })
+    }
+
+    /// Tasks whose sink is closed hand over lines.
+    async fn append(&self, numbers: std::ops::Range<u32>) -> Result<()> {
+        let tasks: Vec<_> = (0..EMITTERS)
+            .map(|emitter| {
+                let own = numbers.clone().skip(emitter as usize).step_by(EMITTERS as usize);
+                let (queue, sink) = (self.queue.clone(), closed());
+                tokio::spawn(async move {
+                    for number in own {
+                        let event = event(number);
+                        let Err(failure) = sink.emit(event.clone()).await else { continue };
+                        let (answer, safe) = oneshot::channel();
+                        queue.send((record(&event, &failure.to_string()), answer))?;
+                        safe.await?;
+                    }
+                    Ok::<(), anyhow::Error>(())
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await??;
         }
         Ok(())
-    });
-    let begun = Instant::now();
-    let tasks: Vec<_> = (0..EMITTERS)
-        .map(|emitter| {
-            let (queue, sink) = (queue.clone(), closed());
-            tokio::spawn(async move {
-                for number in (emitter..events).step_by(EMITTERS as usize) {
-                    let event = event(number);
-                    let Err(failure) = sink.emit(event.clone()).await else { continue };
-                    let (answer, safe) = oneshot::channel();
-                    queue.send((record(&event, &failure.to_string()), answer))?;
-                    safe.await?;
-                }
-                Ok::<(), anyhow::Error>(())
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await??;
     }
-    let took = begun.elapsed();
-    drop(queue);
-    writer.join().map_err(|_| anyhow::anyhow!("the writer panicked"))??;
-    Ok(took)
 }
 
-fn print(rates: &[(&str, Vec<f64>)]) {
+fn print(all: &[Measured]) {
     println!("{:<28} {:>12} {:>8}", "contender", "events/s", "spread");
-    for (name, rates) in rates {
-        println!("{name:<28} {}", told(rates, 0));
+    for Measured { pair: (our, their, _), ours, theirs } in all {
+        println!("{:<28} {}", our.name(), told(ours, 0));
+        println!("{:<28} {}", their.name(), told(theirs, 0));
     }
     println!();
     println!("{:<54} {:>6} {:>8} {:>10}", "ratio within each round", "median", "spread", "asked for");
-    let of = |wanted: Contender| rates.iter().find(|(name, _)| *name == wanted.0).map_or(&[][..], |it| &it.1);
-    for (ours, theirs, goal) in GOALS {
-        let ratios: Vec<_> = of(ours).iter().zip(of(theirs)).map(|(ours, theirs)| ours / theirs).collect();
-        println!("{:<46} {} {goal:>9}", format!("{} / {}", ours.0, theirs.0), told(&ratios, 2));
+    for Measured { pair: (our, their, goal), ours, theirs } in all {
+        let ratios: Vec<_> = ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect();
+        println!("{:<46} {} {goal:>9}", format!("{} / {}", our.name(), their.name()), told(&ratios, 2));
     }
 }
 

@@ -28,6 +28,9 @@ enum Command {
         /// A folder on the disk that is measured.
         #[arg(long)]
         place: std::path::PathBuf,
+        /// Only the contenders whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
     },
     /// Drains one database and prints the most memory that took; the part `memory` starts it.
     #[command(hide = true)]
@@ -48,7 +51,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Outbox(options) => outbox::run(&options).await,
-        Command::Dlq { rounds, place } => dlq::run(rounds, &place).await,
+        Command::Dlq { rounds, place, only } => dlq::run(rounds, &place, &only).await,
         Command::DrainAlone(drain) => drain.run().await,
     }
 }

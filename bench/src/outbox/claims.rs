@@ -3,15 +3,16 @@
 use super::contenders::{
     GRAPHILE_ONE, GRAPHILE_TWO, MARIADB_CLAIM, MARIADB_MULTI, MARIADB_SELECT, MARIADB_SINGLE, MULTI,
     MULTI_KAFKA, MULTI_SNAPSHOT, PLAIN_SCHEMA, PLAIN_SCHEMA_BY_CREATION, RAW_CLAIM_DONE, RAW_CLIENT,
-    RAW_PRODUCE, RAW_SELECT_DELETE, RAW_SELECT_DONE, RIVER_1_000, RIVER_10_000, SINGLE, SINGLE_DEFAULTS,
-    SINGLE_DELETE, SINGLE_HTTP, SINGLE_SNAPSHOT, SQLITE_SELECT, SQLITE_SINGLE,
+    RAW_CLIENT_AT_WORK, RAW_PRODUCE, RAW_SELECT_DELETE, RAW_SELECT_DONE, RIVER_1_000, RIVER_10_000, SINGLE,
+    SINGLE_DEFAULTS, SINGLE_DELETE, SINGLE_HTTP, SINGLE_HTTP_AT_WORK, SINGLE_SNAPSHOT, SQLITE_SELECT,
+    SQLITE_SINGLE,
 };
 use super::{append, latency, memory};
 use crate::report::Bound::{AtLeast, AtMost, Under};
 use crate::report::{Bound, Claim, Report};
 
 /// One contender against another, round by round.
-const RATIOS: [(&str, &str, Bound); 17] = [
+const RATIOS: [(&str, &str, Bound); 18] = [
     (SINGLE, RAW_SELECT_DONE, AtLeast(0.8)),
     (SINGLE_DEFAULTS, RAW_SELECT_DONE, AtLeast(0.4)),
     (SINGLE, GRAPHILE_ONE, AtLeast(1.5)),
@@ -28,6 +29,7 @@ const RATIOS: [(&str, &str, Bound); 17] = [
     (MARIADB_MULTI, MARIADB_CLAIM, AtLeast(0.7)),
     (SQLITE_SINGLE, SQLITE_SELECT, AtLeast(0.7)),
     (SINGLE_HTTP, RAW_CLIENT, AtLeast(0.7)),
+    (SINGLE_HTTP_AT_WORK, RAW_CLIENT_AT_WORK, AtLeast(0.7)),
     (append::OURS, append::PLAIN, AtMost(1.15)),
 ];
 

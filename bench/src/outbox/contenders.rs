@@ -5,6 +5,7 @@ use std::pin::Pin;
 use anyhow::Result;
 use backstop_sql::store::Done;
 
+use super::http::Server;
 use super::postgres::Fresh;
 use super::schema::{self, Schema};
 use super::{Drained, Part, http, kafka, mariadb, ours, peers, raw, raw_tokio_postgres, snapshot, sqlite};
@@ -49,6 +50,8 @@ pub(super) const RAW_CLIENT: &str = "raw client, 64 in flight";
 pub(super) const WEBHOOK: &str = "webhook without an outbox, 64 in flight";
 pub(super) const SINGLE_HTTP: &str = "single_node to HTTP, 64 in flight";
 pub(super) const SINGLE_HTTP_BATCHED: &str = "single_node to HTTP, 64 in flight, batched";
+pub(super) const RAW_CLIENT_AT_WORK: &str = "raw client, 64 in flight, 5 ms each";
+pub(super) const SINGLE_HTTP_AT_WORK: &str = "single_node to HTTP, 64 in flight, 5 ms each";
 
 const POSTGRES: &str = "a backlog on PostgreSQL";
 const PEERS: &str = "the same backlog, other libraries";
@@ -137,12 +140,16 @@ pub(super) const ALL: &[Contender] = &[
     contender!(MULTI_KAFKA, KAFKA, [Kafka], Some(RAW_CLAIM_DONE),
         |events| on_ours(events, move |db| kafka::multi_node(db.pool, events))),
 
-    contender!(RAW_CLIENT, HTTP, [Http], None, |events| http::raw_client(events)),
+    contender!(RAW_CLIENT, HTTP, [Http], None, |events| http::raw_client(events, Server::AtOnce)),
     contender!(WEBHOOK, HTTP, [Http], Some(RAW_CLIENT), |events| http::handler(events)),
     contender!(SINGLE_HTTP, HTTP, [Http], Some(RAW_CLIENT),
-        |events| on_ours(events, move |db| http::single_node(db.pool, events))),
+        |events| on_ours(events, move |db| http::single_node(db.pool, events, Server::AtOnce))),
     contender!(SINGLE_HTTP_BATCHED, HTTP, [Http], Some(RAW_CLIENT),
         |events| on_ours(events, move |db| http::single_node_batched(db.pool, events))),
+    // A quarter of the backlog: what takes time here is the server.
+    contender!(RAW_CLIENT_AT_WORK, HTTP, [Http], None, |events| http::raw_client(events / 4, Server::AtWork)),
+    contender!(SINGLE_HTTP_AT_WORK, HTTP, [Http], Some(RAW_CLIENT_AT_WORK),
+        |events| on_ours(events / 4, move |db| http::single_node(db.pool, events / 4, Server::AtWork))),
 ];
 
 /// What a contender is given of its database.

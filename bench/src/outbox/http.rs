@@ -28,36 +28,53 @@ use super::ours::relayed;
 /// How many requests are under way at once.
 const IN_FLIGHT: usize = 64;
 
-/// The one server of the run, on a thread of its own: it reads each request and says 204.
-fn server() -> Result<SocketAddr> {
-    static ADDRESS: OnceLock<Option<SocketAddr>> = OnceLock::new();
-    let begin = || {
+/// How long a server takes to answer.
+#[derive(Clone, Copy)]
+pub(super) enum Server {
+    /// Nothing: all that is measured is the work of both sides.
+    AtOnce,
+    /// [`WORK`], as one that writes to its own database.
+    AtWork,
+}
+
+const WORK: Duration = Duration::from_millis(5);
+
+impl Server {
+    /// Its address, on a thread of its own: it reads each request and says 204.
+    fn address(self) -> Result<SocketAddr> {
+        static ADDRESSES: [OnceLock<Option<SocketAddr>>; 2] = [const { OnceLock::new() }; 2];
+        ADDRESSES[self as usize].get_or_init(|| self.start()).context("no web server could be started")
+    }
+
+    fn start(self) -> Option<SocketAddr> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").ok()?;
         listener.set_nonblocking(true).ok()?;
         let address = listener.local_addr().ok()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        std::thread::spawn(move || runtime.block_on(serve(listener)));
+        std::thread::spawn(move || runtime.block_on(self.serve(listener)));
         Some(address)
-    };
-    ADDRESS.get_or_init(begin).context("no web server could be started")
-}
-
-async fn serve(listener: std::net::TcpListener) -> Result<()> {
-    let listener = TcpListener::from_std(listener)?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let connection = hyper::server::conn::http1::Builder::new()
-            .serve_connection(TokioIo::new(stream), service_fn(taken));
-        tokio::spawn(connection);
     }
-}
 
-async fn taken(mut request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
-    while let Some(Ok(_)) = request.frame().await {}
-    let mut response = Response::new(Empty::new());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    async fn serve(self, listener: std::net::TcpListener) -> Result<()> {
+        let listener = TcpListener::from_std(listener)?;
+        loop {
+            let (stream, _) = listener.accept().await?;
+            stream.set_nodelay(true)?;
+            let taken = service_fn(move |request| self.taken(request));
+            let connection = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(connection.serve_connection(TokioIo::new(stream), taken));
+        }
+    }
+
+    async fn taken(self, mut request: Request<Incoming>) -> Result<Response<Empty<Bytes>>, Infallible> {
+        while let Some(Ok(_)) = request.frame().await {}
+        if let Self::AtWork = self {
+            tokio::time::sleep(WORK).await;
+        }
+        let mut response = Response::new(Empty::new());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        Ok(response)
+    }
 }
 
 fn order() -> Result<Event> {
@@ -65,16 +82,16 @@ fn order() -> Result<Event> {
     Ok(Event::of("OrderPlaced").aggregate("Order", "12345").json(&payload)?)
 }
 
-fn webhook() -> Result<WebhookBuilder> {
-    let webhook = Webhook::to(format!("http://{}/hooks", server()?)).allow_network("127.0.0.0/8");
+fn webhook(server: Server) -> Result<WebhookBuilder> {
+    let webhook = Webhook::to(format!("http://{}/hooks", server.address()?)).allow_network("127.0.0.0/8");
     Ok(webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT))
 }
 
 /// The client by itself: the same body again and again.
-pub(super) async fn raw_client(events: u32) -> Result<Drained> {
+pub(super) async fn raw_client(events: u32, server: Server) -> Result<Drained> {
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     let body = Bytes::from(cloudevents::to_json(&order()?, "/outbox/outbox")?);
-    let url: hyper::Uri = format!("http://{}/hooks", server()?).parse()?;
+    let url: hyper::Uri = format!("http://{}/hooks", server.address()?).parse()?;
     side_by_side(events, move || {
         let (client, body, url) = (client.clone(), body.clone(), url.clone());
         async move {
@@ -91,7 +108,7 @@ pub(super) async fn raw_client(events: u32) -> Result<Drained> {
 
 /// The webhook by itself, without an outbox.
 pub(super) async fn handler(events: u32) -> Result<Drained> {
-    let (webhook, event) = (webhook()?.build()?, order()?);
+    let (webhook, event) = (webhook(Server::AtOnce)?.build()?, order()?);
     side_by_side(events, move || {
         let (webhook, event) = (webhook.clone(), event.clone());
         async move {
@@ -104,13 +121,14 @@ pub(super) async fn handler(events: u32) -> Result<Drained> {
 }
 
 /// The outbox, with a webhook for a handler that sends an event in each request.
-pub(super) async fn single_node(pool: PgPool, events: u32) -> Result<Drained> {
-    relay(pool, events, webhook()?.build()?).await
+pub(super) async fn single_node(pool: PgPool, events: u32, server: Server) -> Result<Drained> {
+    relay(pool, events, webhook(server)?.build()?).await
 }
 
 /// The same with as many events in a request as are under way.
 pub(super) async fn single_node_batched(pool: PgPool, events: u32) -> Result<Drained> {
-    relay(pool, events, webhook()?.batched(IN_FLIGHT, Duration::from_millis(1)).build()?).await
+    let webhook = webhook(Server::AtOnce)?.batched(IN_FLIGHT, Duration::from_millis(1)).build()?;
+    relay(pool, events, webhook).await
 }
 
 async fn relay(pool: PgPool, events: u32, webhook: Webhook) -> Result<Drained> {
