@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{HeaderMap, RETRY_AFTER};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::client::legacy;
@@ -89,9 +89,11 @@ impl Client {
         let retry_after =
             head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut beginning = BytesMut::new();
-        let reading = drain(body, self.limits.response_body_bytes, &mut beginning);
-        // Too slow is the same as too long: the connection is closed, and the answer stands.
-        let _ = timeout_at(deadline, reading).await;
+        if !body.is_end_stream() {
+            let reading = drain(body, self.limits.response_body_bytes, &mut beginning);
+            // Too slow is the same as too long: the connection is closed, and the answer stands.
+            let _ = timeout_at(deadline, reading).await;
+        }
         let said = if head.status.is_success() { String::new() } else { excerpt(&beginning) };
         Answer { status: head.status, retry_after, said }
     }

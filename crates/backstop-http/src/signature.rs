@@ -1,6 +1,6 @@
 //! Signatures as Standard Webhooks describes them, and the ids of messages.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
@@ -10,6 +10,11 @@ use ring::{digest, hmac};
 const PREFIX: &str = "whsec_";
 /// How long a secret may be, in bytes: what Standard Webhooks recommends.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
+
+/// How long a signature is, with what parts it from another: base64 of 32 bytes, and ` v1,`.
+const SIGNATURE_CHARS: usize = 48;
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Reads base64 with and without its padding, since secrets are found both ways.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -42,16 +47,16 @@ impl fmt::Debug for Secret {
 
 /// The value of `webhook-signature`: one signature for each secret, so that a receiver may know either.
 pub(crate) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &[u8]) -> String {
-    let signatures: Vec<_> = secrets
-        .iter()
-        .map(|Secret(key)| {
-            let mut signing = hmac::Context::with_key(key);
-            signing.update(format!("{id}.{timestamp}.").as_bytes());
-            signing.update(body);
-            format!("v1,{}", STANDARD.encode(signing.sign()))
-        })
-        .collect();
-    signatures.join(" ")
+    let beginning = format!("{id}.{timestamp}.");
+    let mut signatures = String::with_capacity(secrets.len() * SIGNATURE_CHARS);
+    for Secret(key) in secrets {
+        let mut signing = hmac::Context::with_key(key);
+        signing.update(beginning.as_bytes());
+        signing.update(body);
+        signatures.push_str(if signatures.is_empty() { "v1," } else { " v1," });
+        STANDARD.encode_string(signing.sign(), &mut signatures);
+    }
+    signatures
 }
 
 /// The value of `webhook-id`: the same whenever the same events are sent, and none of their ids.
@@ -65,12 +70,8 @@ pub(crate) fn message_id<'a>(source: &str, event_ids: impl IntoIterator<Item = &
     add(source);
     event_ids.into_iter().for_each(add);
     let hash = hash.finish();
-    let mut id = "msg_".to_owned();
-    for byte in &hash.as_ref()[..16] {
-        // Writing to a string does not fail.
-        let _ = write!(id, "{byte:02x}");
-    }
-    id
+    let digits = hash.as_ref()[..16].iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+    "msg_".chars().chain(digits.map(|digit| char::from(HEX[usize::from(digit)]))).collect()
 }
 
 #[cfg(test)]
