@@ -55,6 +55,8 @@ struct Network {
     connections: watch::Sender<usize>,
     /// Cancelled to end all present connections, and replaced for those to come.
     cut: Mutex<CancellationToken>,
+    /// Cancelled to strand all present connections, and replaced for those to come.
+    strand: Mutex<CancellationToken>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -143,6 +145,13 @@ impl Proxy {
         mem::take(&mut *lock(&self.network.cut)).cancel();
     }
 
+    /// Nothing gets through present connections any more, in either direction, and neither side is told: as when a
+    /// firewall forgets them. New ones are served, and [`restore`](Self::restore) changes nothing; only
+    /// [`cut`](Self::cut) ends them.
+    pub fn strand(&self) {
+        mem::take(&mut *lock(&self.network.strand)).cancel();
+    }
+
     /// From now on nothing gets through in either direction, not even the end of a connection. Present
     /// connections stay open; new ones are accepted, and silent.
     ///
@@ -194,13 +203,19 @@ async fn accept(listener: TcpListener, target: String, network: Arc<Network>) {
             continue;
         }
         // Joined before the task starts: a cut that follows must not miss it.
-        let cut = lock(&network.cut).clone();
+        let (cut, strand) = (lock(&network.cut).clone(), lock(&network.strand).clone());
         let open = Open::count(Arc::clone(&network));
-        tokio::spawn(serve(client, target.clone(), cut, open));
+        tokio::spawn(serve(client, target.clone(), cut, strand, open));
     }
 }
 
-async fn serve(mut client: TcpStream, target: String, cut: CancellationToken, open: Open) {
+async fn serve(
+    mut client: TcpStream,
+    target: String,
+    cut: CancellationToken,
+    strand: CancellationToken,
+    open: Open,
+) {
     let weather = open.0.weather.subscribe();
     let connected = cut.run_until_cancelled(connect(&target, weather.clone())).await;
     let Some(Ok(mut server)) = connected else { return reset(client) };
@@ -208,6 +223,10 @@ async fn serve(mut client: TcpStream, target: String, cut: CancellationToken, op
         // The cut comes first: what was held back must not slip through when the network is restored after it.
         biased;
         () = cut.cancelled() => false,
+        () = strand.cancelled() => {
+            cut.cancelled().await;
+            false
+        }
         ended = link(&mut client, &mut server, weather) => ended.is_ok(),
     };
     if !ended {

@@ -136,6 +136,21 @@ async fn a_cut_connection_is_seen_by_both_sides_and_a_new_one_passes() {
 }
 
 #[tokio::test]
+async fn a_stranded_connection_is_silent_until_it_is_cut_and_a_new_one_passes() {
+    let (echo, proxy) = proxied().await;
+    let mut client = connected(&proxy).await;
+    proxy.strand();
+    client.write_all(b"lost").await.unwrap();
+    assert!(is_silent(&mut client).await);
+    proxy.restore();
+    assert!(is_silent(&mut client).await);
+    connected(&proxy).await;
+    assert_eq!((echo.bytes(), echo.ended()), (10, 1), "neither the word nor the silence came through");
+    proxy.cut();
+    assert!(client.read(&mut [0]).await.is_err());
+}
+
+#[tokio::test]
 async fn a_delay_is_added_to_each_direction() {
     let (_echo, proxy) = proxied().await;
     let mut client = connected(&proxy).await;
