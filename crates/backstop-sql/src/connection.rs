@@ -51,58 +51,6 @@ pub trait Transaction: Connection {
         Self: 'a;
 }
 
-/// A pool's connection that is closed, and not given back, if it is dropped in the middle of a statement: a server
-/// that does not answer would keep the pool waiting for it.
-pub(crate) struct Interruptible<DB: sqlx::Database> {
-    connection: sqlx::pool::PoolConnection<DB>,
-    running: bool,
-}
-
-impl<DB: sqlx::Database> Interruptible<DB> {
-    pub(crate) fn new(connection: sqlx::pool::PoolConnection<DB>) -> Self {
-        Self { connection, running: false }
-    }
-}
-
-impl<DB: sqlx::Database> Connection for Interruptible<DB>
-where
-    sqlx::pool::PoolConnection<DB>: Connection,
-{
-    fn in_transaction(&self) -> bool {
-        Connection::in_transaction(&self.connection)
-    }
-
-    fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(async move {
-            self.running = true;
-            let changed = Connection::execute(&mut self.connection, statement).await;
-            self.running = false;
-            changed
-        })
-    }
-
-    fn fetch<'a>(
-        &'a mut self,
-        statement: &'a Statement,
-        columns: &'a [Kind],
-    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
-        Box::pin(async move {
-            self.running = true;
-            let rows = Connection::fetch(&mut self.connection, statement, columns).await;
-            self.running = false;
-            rows
-        })
-    }
-}
-
-impl<DB: sqlx::Database> Drop for Interruptible<DB> {
-    fn drop(&mut self) {
-        if self.running {
-            self.connection.close_on_drop();
-        }
-    }
-}
-
 /// Implements the seam for the connection, pooled connection and pool of one of sqlx's databases.
 /// They differ only in how moments and arrays are written and read.
 macro_rules! sqlx_connection {
@@ -183,7 +131,7 @@ macro_rules! sqlx_connection {
                         .acquire()
                         .await
                         .map_err($crate::Error::database("taking a connection from the pool"))?;
-                    let connection = $crate::connection::Interruptible::new(connection);
+                    let connection = $crate::interruptible::Interruptible::new(connection);
                     Ok(Box::new(connection) as Box<dyn $crate::connection::Connection>)
                 })
             }
@@ -194,24 +142,12 @@ macro_rules! sqlx_connection {
             ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Transaction + '_>, $crate::Error>>
             {
                 Box::pin(async move {
-                    let transaction = self
-                        .begin_with(begin)
+                    let connection = self
+                        .acquire()
                         .await
                         .map_err($crate::Error::database("beginning a transaction"))?;
+                    let transaction = $crate::interruptible::Begun::begin(connection, begin).await?;
                     Ok(Box::new(transaction) as Box<dyn $crate::connection::Transaction>)
-                })
-            }
-        }
-
-        impl $crate::connection::Transaction for sqlx::Transaction<'_, $database> {
-            fn commit<'a>(self: Box<Self>) -> $crate::BoxFuture<'a, Result<(), $crate::Error>>
-            where
-                Self: 'a,
-            {
-                Box::pin(async move {
-                    sqlx::Transaction::commit(*self)
-                        .await
-                        .map_err($crate::Error::database("committing a transaction"))
                 })
             }
         }

@@ -89,6 +89,18 @@ pub enum Error {
         table: String,
     },
 
+    /// The server takes no changes.
+    #[error(
+        "the database with table {table} only reads, as a copy does and a server before a fail-over: {said}; connect to \
+         the one that writes"
+    )]
+    OnlyReads {
+        /// The table.
+        table: String,
+        /// What the database said.
+        said: String,
+    },
+
     /// The table belongs to somebody else, or the database may not be written to.
     #[error(
         "the database user may not do this with table {table}: {said}; grant it select, insert, update and delete"
@@ -230,11 +242,27 @@ fn list(faults: &[SettingFault]) -> String {
 impl Error {
     /// Whether the database was away, or too busy to answer: the same would succeed once it is back.
     pub(crate) fn is_outage(&self) -> bool {
-        let Self::Database { source, .. } = self else { return false };
-        match source {
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
-            sqlx::Error::Database(said) => said.code().is_some_and(|code| is_outage_code(&code)),
+        match self {
+            Self::OnlyReads { .. } => true,
+            Self::Database { source, .. } => is_outage(source),
             _ => false,
+        }
+    }
+
+    /// Whether the connection leads to a server that only reads, and is of no use any more.
+    pub(crate) fn is_of_the_connection(&self) -> bool {
+        match self {
+            Self::OnlyReads { .. } => true,
+            Self::Database { source, .. } => only_reads(source),
+            _ => false,
+        }
+    }
+
+    /// The same error, where more is known of what was being done.
+    pub(crate) fn doing(self, doing: &'static str) -> Self {
+        match self {
+            Self::Database { source, .. } => Self::Database { doing, source },
+            other => other,
         }
     }
 
@@ -244,11 +272,44 @@ impl Error {
     }
 }
 
-/// What servers say when they are not there for anybody: SQLSTATE of lost connections, of a server that starts,
-/// stops or has no connection left; and SQLite's "busy", alone or with details.
+fn is_outage(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Database(said) => {
+            let by_code = said.code().is_some_and(|code| is_outage_code(&code));
+            by_code || FULL.contains(&mysql_number(&**said)) || only_reads(error)
+        }
+        _ => false,
+    }
+}
+
+/// What servers say when they are not there for anybody: SQLSTATE of lost connections, of a server that starts, stops,
+/// has no connection left or a full disk. SQLite's numbers, with details in their higher bytes: busy, locked, failing
+/// and full.
 fn is_outage_code(code: &str) -> bool {
-    const BUSY: [&str; 3] = ["5", "261", "517"];
-    code.starts_with("08") || code.starts_with("57P") || code == "53300" || BUSY.contains(&code)
+    const SQLITE: [u32; 4] = [5, 6, 10, 13];
+    let is_sqlites = code.len() < 5 && code.parse().is_ok_and(|code: u32| SQLITE.contains(&(code & 0xff)));
+    let is_standard = code.starts_with("08") || code.starts_with("57P");
+    is_sqlites || is_standard || code == "53100" || code == "53300"
+}
+
+/// MySQL's numbers for a full disk, and for a table that can grow no more, which is the same.
+const FULL: [u16; 2] = [1021, 1114];
+
+/// Whether the server takes no changes, from anybody.
+pub(crate) fn only_reads(error: &sqlx::Error) -> bool {
+    let Some(said) = error.as_database_error() else { return false };
+    said.code().is_some_and(|code| code == "25006") || [1290, 1836].contains(&mysql_number(said))
+}
+
+/// MySQL's own number of an error, where it has no SQLSTATE for it; zero if it is another database's.
+fn mysql_number(said: &dyn sqlx::error::DatabaseError) -> u16 {
+    #[cfg(feature = "mysql")]
+    if let Some(said) = said.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+        return said.number();
+    }
+    let _ = said;
+    0
 }
 
 #[cfg(test)]
@@ -262,7 +323,8 @@ mod tests {
         assert!(error(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())).is_outage());
         assert!(!error(sqlx::Error::PoolClosed).is_outage());
         assert!(!Error::NoTransaction.is_outage());
-        assert!(["57P01", "08006", "53300", "5"].into_iter().all(is_outage_code));
-        assert!(!["23505", "22P02", "1"].into_iter().any(is_outage_code));
+        let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13", "778"];
+        assert!(passing.into_iter().all(is_outage_code));
+        assert!(!["23505", "22P02", "53200", "1", "19", "2067", "HY000"].into_iter().any(is_outage_code));
     }
 }

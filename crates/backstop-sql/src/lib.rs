@@ -9,6 +9,7 @@
 
 pub mod connection;
 mod error;
+mod interruptible;
 mod migration;
 pub mod outbox;
 mod pooler;

@@ -99,6 +99,11 @@ impl Statement {
         Self { marks, text: String::new(), values: Vec::new(), prepared: true }
     }
 
+    /// A statement of our own without values, for which no database needs marks.
+    pub(crate) fn plain(text: &str) -> Self {
+        Self { text: text.to_owned(), ..Self::new(Marks::Question) }
+    }
+
     /// The same statement, which the server must not remember: the next one may run on another connection.
     pub fn unprepared(&self) -> Self {
         Self { prepared: false, ..self.clone() }

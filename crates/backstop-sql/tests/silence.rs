@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::store::SqlStore;
-use backstop_sql::{Outbox, TableName};
+use backstop_sql::store::{At, Due, Order, SqlStore, Store as _};
+use backstop_sql::{Outbox, Supported, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::proxy::Proxy;
-use backstop_testkit::servers::postgres;
+use backstop_testkit::servers::{mysql, postgres};
+use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgConnection};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -55,4 +57,85 @@ async fn what_was_handled_while_nothing_came_through_is_written_afterwards_and_n
     .await;
     outbox.close().await.unwrap();
     assert_eq!(recorder.events().len(), 4);
+}
+
+/// A pool of one connection, so that one that never comes back is one too many.
+async fn claims_after_a_silence<DB: Supported>(pool: sqlx::Pool<DB>, proxy: &Proxy, pooled: bool) {
+    let store = SqlStore::on(pool.clone(), TableName::default()).patience(PATIENCE);
+    let store = if pooled { store.behind_pooler() } else { store };
+    store.migrate().await.unwrap();
+    let due =
+        || Due { at: At::Database, skip_recent: Duration::ZERO, limit: 10, order: Order::Due, after: None };
+    let node = Arc::from("node");
+    let claim = async || store.claim(&node, Duration::from_secs(60), due()).await;
+    assert!(claim().await.unwrap().is_empty());
+    eventually("the connection to be back in its pool", async || pool.num_idle() == 1).await;
+    proxy.strand();
+    claim().await.expect_err("nothing comes through");
+    eventually("the connection to be replaced", async || claim().await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_given_up_gives_its_place_in_the_pool_back_on_mysql() {
+    let Some(database) = mysql().await else { return };
+    let proxy = Proxy::in_front_of(&database.url()).await;
+    let pool = MySqlPoolOptions::new().max_connections(1).test_before_acquire(false);
+    let pool = pool.connect(&proxy.through(&database.url())).await.unwrap();
+    claims_after_a_silence(pool, &proxy, false).await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_given_up_gives_its_place_in_the_pool_back_behind_a_pooler() {
+    let Some(database) = postgres().await else { return };
+    let proxy = Proxy::in_front_of(&database.url()).await;
+    let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+    let pool = pool.connect(&proxy.through(&database.url())).await.unwrap();
+    claims_after_a_silence(pool, &proxy, true).await;
+}
+
+/// Changes what sessions that begin later may do.
+async fn only_reads(session: &mut PgConnection, whether: bool) {
+    let name: String =
+        sqlx::query_scalar("select current_database()").fetch_one(&mut *session).await.unwrap();
+    let set = format!("alter database {name} set default_transaction_read_only = {whether}");
+    sqlx::query(AssertSqlSafe(set)).execute(session).await.unwrap();
+}
+
+/// As after a fail-over, when a connection leads to a server that has become a replica.
+#[tokio::test]
+async fn what_cannot_be_written_to_a_server_that_only_reads_is_written_when_another_one_is_reached() {
+    let Some(database) = postgres().await else { return };
+    let direct = database.pool().await;
+    let gate = Slow::gated();
+    let recorder = Recording::of(gate.clone());
+    let pool = PgPoolOptions::new().max_connections(3).connect(&database.url()).await.unwrap();
+    let outbox = Outbox::single_node(pool)
+        .interval(Duration::from_millis(50))
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all((0..4).map(order).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+    gate.until_began(4).await;
+
+    // Set before anything else: this session must stay able to write.
+    let mut administrator = direct.acquire().await.unwrap();
+    only_reads(&mut administrator, true).await;
+    let others = "select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()";
+    sqlx::query(others).execute(&mut *administrator).await.unwrap();
+    gate.open();
+    recorder.until_answered(4).await;
+    // Long enough for it to be refused, on connections that stay as they are.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let done = "select count(*) from outbox_event where status = 1";
+    let done =
+        async |one: &mut PgConnection| sqlx::query_scalar::<_, i64>(done).fetch_one(one).await.unwrap();
+    assert_eq!(done(&mut administrator).await, 0);
+    only_reads(&mut administrator, false).await;
+    eventually("all done", async || done(&mut administrator).await == 4).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.events().len(), 4, "none was delivered again");
 }

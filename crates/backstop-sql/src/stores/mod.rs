@@ -266,6 +266,8 @@ pub enum Explanation {
     NoTable,
     /// The user lacks a right.
     NotPermitted,
+    /// The server takes no changes, from anybody.
+    OnlyReads,
     /// Another statement was in the way, and won; the same one would succeed now.
     Lost,
 }

@@ -214,6 +214,9 @@ impl SqlStore {
             Some(Explanation::NotPermitted) => {
                 Error::NotPermitted { table: self.table.to_string(), said: source.to_string() }
             }
+            Some(Explanation::OnlyReads) => {
+                Error::OnlyReads { table: self.table.to_string(), said: source.to_string() }
+            }
             Some(Explanation::Lost) | None => error,
         }
     }

@@ -8,6 +8,7 @@ use sqlx::mysql::MySqlDatabaseError;
 use super::super::row::{self, choose, text};
 use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS};
 use crate::connection::{Connection, Connections, Kind};
+use crate::error::only_reads;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Place};
@@ -178,11 +179,11 @@ impl Dialect for MysqlDialect {
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {
         match error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?.number() {
             1146 => Some(Explanation::NoTable),
-            // No right to the database, the table or a column; the server is a read-only copy.
-            1044 | 1142 | 1143 | 1290 | 1836 => Some(Explanation::NotPermitted),
+            // No right to the database, the table or a column.
+            1044 | 1142 | 1143 => Some(Explanation::NotPermitted),
             // A lock was waited for too long; a deadlock.
             1205 | 1213 => Some(Explanation::Lost),
-            _ => None,
+            _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }
 }

@@ -4,6 +4,7 @@ use chrono::TimeDelta;
 
 use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS, row};
 use crate::connection::Connection;
+use crate::error::only_reads;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
@@ -148,11 +149,10 @@ impl Dialect for PostgresDialect {
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {
         match error.as_database_error()?.code()?.as_ref() {
             "42P01" => Some(Explanation::NoTable),
-            // A right is missing; the server is a read-only copy.
-            "42501" | "25006" => Some(Explanation::NotPermitted),
+            "42501" => Some(Explanation::NotPermitted),
             // A deadlock; a conflict of two serializable transactions.
             "40P01" | "40001" => Some(Explanation::Lost),
-            _ => None,
+            _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }
 }
