@@ -12,6 +12,8 @@ use backstop_core::{Handler, telemetry};
 use super::bell::{Bell, RingAfterCommit, Ringing};
 use super::burials::Burials;
 use super::claims::{Renewal, Terms};
+use super::dispatcher::Dispatcher;
+use super::guard::Guard;
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
 use super::interceptor::Interceptor;
@@ -232,7 +234,14 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             }
             _ => None,
         };
-        let reporter = Reporter::new(self.name, store.clone(), metrics.clone());
+        let guard = match (alone, &dispatcher, &poller) {
+            (Some(alone), Some(dispatcher), Some(poller)) => {
+                Some(Guard::start(alone, dispatcher.feed(), poller.nudged())?)
+            }
+            _ => None,
+        };
+        let feed = dispatcher.as_ref().map(Dispatcher::feed);
+        let reporter = Reporter::new(self.name, store.clone(), feed, metrics.clone());
         let inner = Inner {
             store,
             writer,
@@ -242,7 +251,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             purge,
             reporter,
             metrics,
-            alone: alone.into(),
+            guard,
             bell,
             ringing: Ringing::default(),
         };

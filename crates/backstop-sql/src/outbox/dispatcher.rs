@@ -4,6 +4,7 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
@@ -242,6 +243,8 @@ pub(super) struct Feed {
     unheld: Arc<Unheld>,
     /// Told when a row was scheduled ahead.
     scheduled: Arc<Notify>,
+    /// Set while another node delivers from the table.
+    stood_down: Arc<AtomicBool>,
     metrics: Arc<telemetry::Outbox>,
 }
 
@@ -276,6 +279,7 @@ impl Dispatcher {
             claims: Arc::new(HeldClaims::new(settings.terms)),
             unheld: Arc::default(),
             scheduled: Arc::default(),
+            stood_down: Arc::default(),
             metrics: metrics.clone(),
         };
         let delivery = Arc::new(Delivery {
@@ -439,7 +443,12 @@ impl Feed {
         if let Some(claim) = &queued.claim {
             self.claims.hold(queued.source, queued.event.id(), claim, since);
         }
-        let offer = match self.queues.push(queued.source, (queued, hold)) {
+        let pushed = if self.has_stood_down() {
+            Err((queued, hold))
+        } else {
+            self.queues.push(queued.source, (queued, hold))
+        };
+        let offer = match pushed {
             Ok(()) => Offer::Taken,
             Err((queued, hold)) => {
                 self.claims.forget(queued.event.id());
@@ -458,7 +467,21 @@ impl Feed {
 
     /// How many rows to fetch for the cold queue now.
     pub(super) fn cold_wanted(&self) -> usize {
-        self.queues.cold_wanted()
+        if self.has_stood_down() { 0 } else { self.queues.cold_wanted() }
+    }
+
+    /// Nothing more is taken, and what is queued is left to whoever has the table now. Tells whether that is news.
+    pub(super) fn stand_down(&self) -> bool {
+        !self.stood_down.swap(true, Ordering::AcqRel)
+    }
+
+    /// Takes events again. Tells whether that is news.
+    pub(super) fn stand_up(&self) -> bool {
+        self.stood_down.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn has_stood_down(&self) -> bool {
+        self.stood_down.load(Ordering::Acquire)
     }
 
     /// Waits until the cold queue has room again for a good part of what it holds.

@@ -91,6 +91,7 @@ mod burials;
 mod claims;
 pub mod dead;
 pub mod dispatcher;
+mod guard;
 pub mod hook;
 mod in_flight;
 pub mod interceptor;
@@ -108,14 +109,12 @@ mod unheld;
 mod writer;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use backstop_core::inspect::{Inspect, Report};
 use backstop_core::telemetry;
 
 use crate::store::Store;
-use crate::stores::Alone;
 use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, Supported};
 
@@ -135,6 +134,7 @@ pub use writer::{Appended, Writer};
 
 use bell::{Bell, Ringing};
 use claims::Renewal;
+use guard::Guard;
 use mode::Kind;
 use report::Reporter;
 
@@ -170,9 +170,6 @@ pub struct Outbox<DB: Supported> {
     inner: Arc<Inner>,
 }
 
-/// How long closing waits for the lock of a single node to be given back.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-
 struct Inner {
     store: Arc<dyn Store>,
     writer: Writer,
@@ -182,7 +179,7 @@ struct Inner {
     purge: Option<Purge>,
     reporter: Reporter,
     metrics: Arc<telemetry::Outbox>,
-    alone: Mutex<Option<Alone>>,
+    guard: Option<Guard>,
     bell: Bell,
     ringing: Ringing,
 }
@@ -366,10 +363,8 @@ impl Inner {
             self.bell.ring();
         }
         self.ringing.close().await;
-        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(alone) = alone {
-            // A server that does not answer lets go of it when it notices that the session is gone.
-            let _ = tokio::time::timeout(LAST_WORDS, alone.release()).await;
+        if let Some(guard) = &self.guard {
+            guard.close().await;
         }
         drained
     }

@@ -8,12 +8,16 @@ use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
 use backstop_core::{Clock, SystemClock, telemetry};
 use tokio::sync::Mutex;
 
+use super::dispatcher::Feed;
 use crate::Error;
 use crate::store::{Census, Store};
 
 /// Counting stops here: beyond it "100,000+" says enough, and a scan of millions would cost too much.
 const COUNT_CAP: u32 = 100_000;
 const TROUBLED: u32 = 50;
+
+const STOOD_DOWN: &str = "another node delivers from this table, and this one waits until it is gone; run one of them, \
+                          or both with multi-node";
 
 /// A look at the table is good for at least so long, and at most so long.
 const FRESH: Duration = Duration::from_millis(500);
@@ -25,6 +29,8 @@ const COST: u32 = 100;
 pub(super) struct Reporter {
     name: String,
     store: Arc<dyn Store>,
+    /// Absent where nothing is delivered.
+    feed: Option<Feed>,
     metrics: Arc<telemetry::Outbox>,
     /// The last look; locked while somebody looks, so that many who ask look once.
     last: Mutex<Option<Look>>,
@@ -39,8 +45,13 @@ struct Look {
 }
 
 impl Reporter {
-    pub(super) fn new(name: String, store: Arc<dyn Store>, metrics: Arc<telemetry::Outbox>) -> Self {
-        Self { name, store, metrics, last: Mutex::default() }
+    pub(super) fn new(
+        name: String,
+        store: Arc<dyn Store>,
+        feed: Option<Feed>,
+        metrics: Arc<telemetry::Outbox>,
+    ) -> Self {
+        Self { name, store, feed, metrics, last: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -49,12 +60,19 @@ impl Reporter {
 
     pub(super) async fn report(&self) -> Report {
         let (health, places, troubled) = match self.look().await {
-            Ok(look) => (Health::Up, places(look.census), look.troubled),
+            Ok(look) => (self.health(), places(look.census), look.troubled),
             Err(error) => {
                 (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new())
             }
         };
         Report { kind: "outbox", name: self.name.clone(), health, places, flows: self.flows(), troubled }
+    }
+
+    fn health(&self) -> Health {
+        match &self.feed {
+            Some(feed) if feed.has_stood_down() => Health::Down(STOOD_DOWN.to_owned()),
+            _ => Health::Up,
+        }
     }
 
     async fn look(&self) -> Result<Look, Error> {

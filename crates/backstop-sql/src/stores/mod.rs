@@ -8,6 +8,8 @@ mod plain_inserts;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 mod row;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod session;
 mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
@@ -67,6 +69,16 @@ pub struct Alone(Box<dyn Holder>);
 
 /// What holds the right: a locked file, or a connection with a lock.
 pub(crate) trait Holder: Send + Sync {
+    /// Whether the right is still held. A file's lock lasts as long as the process.
+    fn is_held(&mut self) -> BoxFuture<'_, bool> {
+        Box::pin(async { true })
+    }
+
+    /// Takes the right anew after it was lost, or tells that somebody else has it by now.
+    fn retake(&mut self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Gives the right back.
     fn release(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
@@ -74,6 +86,14 @@ pub(crate) trait Holder: Send + Sync {
 impl Alone {
     pub(crate) fn held_by(holder: impl Holder + 'static) -> Self {
         Self(Box::new(holder))
+    }
+
+    pub(crate) async fn is_held(&mut self) -> bool {
+        self.0.is_held().await
+    }
+
+    pub(crate) async fn retake(&mut self) -> Result<(), Error> {
+        self.0.retake().await
     }
 
     pub(crate) async fn release(self) {

@@ -22,6 +22,10 @@ use crate::store::Settle;
 pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
     while let Some((queued, hold)) = feed.queues.pop().await {
         feed.show_depths();
+        if feed.has_stood_down() {
+            feed.let_go(hold);
+            continue;
+        }
         if feed.claims.has_run_out(queued.event.id()) {
             // Another node may be handling it by now; this one would not be allowed to settle it.
             tracing::warn!(event_id = queued.event.id(), "the claim of an event ran out while it waited");

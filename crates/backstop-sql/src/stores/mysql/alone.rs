@@ -1,9 +1,9 @@
-//! The right to be the only node on a table: a lock that belongs to a session of its own.
+//! A named lock: the right to be the only node on a table.
 
-use sqlx::{Connection, MySqlConnection, MySqlPool};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
 
-use super::super::{Alone, Holder};
-use crate::{BoxFuture, Error, TableName};
+use super::super::session::Session;
+use crate::TableName;
 
 /// The server ends sessions that do nothing for eight hours, and the lock with them; a year is the longest
 /// it allows.
@@ -12,31 +12,54 @@ const STAY: &str = "set session wait_timeout = 31536000";
 /// The lock of a table. MySQL keeps such locks for the whole server, under names of at most 64 characters.
 const LOCK: &str = "select get_lock(concat('backstop.alone.', md5(concat(database(), '.', ?))), 0)";
 
-/// A server notices the end of a session a moment after the client; unlocking first leaves no gap.
-impl Holder for MySqlConnection {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            // A connection that is broken has lost its locks already.
-            let _ = sqlx::query("select release_all_locks()").execute(&mut *self).await;
-            let _ = self.close().await;
-        })
+/// A second lock, which only this session ever takes: numbers of sessions come again after a restart, its name does
+/// not.
+const SIGN: &str = "select get_lock(?, 0)";
+
+/// The number of the session that has a lock.
+const WHOSE: &str = "select is_used_lock(?)";
+
+pub(super) struct Locked {
+    connection: MySqlConnection,
+    sign: String,
+}
+
+impl Locked {
+    async fn lock(&mut self, lock: &'static str, name: &str) -> Result<bool, sqlx::Error> {
+        let taken: Option<i64> = sqlx::query_scalar(lock).bind(name).fetch_one(&mut self.connection).await?;
+        Ok(taken == Some(1))
     }
 }
 
-/// Takes a named lock on a connection that leaves the pool. The server lets go of it when the connection
-/// ends, however it ends.
-pub(super) async fn take(pool: &MySqlPool, table: &TableName) -> Result<Alone, Error> {
-    let taking = Error::database("taking the lock of a single node");
-    match try_lock(pool, table).await {
-        Ok(Some(holder)) => Ok(Alone::held_by(holder)),
-        Ok(None) => Err(Error::NotAlone { table: table.to_string() }),
-        Err(error) => Err(taking(error)),
-    }
-}
+impl Session for Locked {
+    type Pool = MySqlPool;
 
-async fn try_lock(pool: &MySqlPool, table: &TableName) -> Result<Option<MySqlConnection>, sqlx::Error> {
-    let mut holder = pool.acquire().await?.detach();
-    sqlx::query(STAY).execute(&mut holder).await?;
-    let taken: Option<i64> = sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut holder).await?;
-    Ok((taken == Some(1)).then_some(holder))
+    async fn open(pool: &MySqlPool) -> Result<Self, sqlx::Error> {
+        let sign = format!("backstop.session.{}", backstop_core::event::next_id());
+        let mut session = Self { connection: pool.acquire().await?.detach(), sign: sign.clone() };
+        sqlx::query(STAY).execute(&mut session.connection).await?;
+        session.lock(SIGN, &sign).await?;
+        Ok(session)
+    }
+
+    async fn try_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
+        self.lock(LOCK, table.as_str()).await
+    }
+
+    async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
+        let whose = sqlx::query_scalar::<_, Option<i64>>(WHOSE).bind(&other.sign);
+        let Some(number) = whose.fetch_one(&mut self.connection).await? else { return Ok(false) };
+        raw_sql(AssertSqlSafe(format!("kill {number}"))).execute(&mut self.connection).await?;
+        Ok(true)
+    }
+
+    async fn is_alive(&mut self) -> bool {
+        self.connection.ping().await.is_ok()
+    }
+
+    async fn leave(mut self) {
+        // A connection that is broken has lost its locks already.
+        let _ = sqlx::query("select release_all_locks()").execute(&mut self.connection).await;
+        let _ = self.connection.close().await;
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{MySql, MySqlConnection, Pool, Transaction};
 
-use super::{Alone, Dialect, Supported};
+use super::{Alone, Dialect, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};
 
@@ -31,6 +31,6 @@ impl Supported for MySql {
     }
 
     fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
-        Box::pin(alone::take(pool, table))
+        Box::pin(session::take::<alone::Locked>(pool, table))
     }
 }

@@ -1,9 +1,9 @@
-//! The right to be the only node on a table: a lock that belongs to a session of its own.
+//! An advisory lock: the right to be the only node on a table.
 
 use sqlx::{Connection, PgConnection, PgPool};
 
-use super::super::{Alone, Holder};
-use crate::{BoxFuture, Error, TableName};
+use super::super::session::Session;
+use crate::TableName;
 
 /// A server may be set to end sessions that do nothing, and the lock with them; where it knows that
 /// setting, this session is exempt.
@@ -14,31 +14,45 @@ const LOCK: &str = "select pg_try_advisory_lock(hashtextextended('backstop.alone
     (select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
      where c.oid = to_regclass($1)), $1), 0))";
 
-/// A server notices the end of a session a moment after the client; unlocking first leaves no gap.
-impl Holder for PgConnection {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            // A connection that is broken has lost its locks already.
-            let _ = sqlx::query("select pg_advisory_unlock_all()").execute(&mut *self).await;
-            let _ = self.close().await;
-        })
-    }
+/// Who this session is. Numbers of processes come again, so the moment of its beginning belongs to it.
+const WHO: &str = "select pid, extract(epoch from backend_start)::text from pg_stat_activity
+    where pid = pg_backend_pid()";
+
+const END: &str = "select pg_terminate_backend(pid) from pg_stat_activity
+    where pid = $1 and extract(epoch from backend_start)::text = $2";
+
+pub(super) struct Locked {
+    connection: PgConnection,
+    who: (i32, String),
 }
 
-/// Takes an advisory lock on a connection that leaves the pool. The server lets go of it when the
-/// connection ends, however it ends.
-pub(super) async fn take(pool: &PgPool, table: &TableName) -> Result<Alone, Error> {
-    let taking = Error::database("taking the lock of a single node");
-    match try_lock(pool, table).await {
-        Ok(Some(holder)) => Ok(Alone::held_by(holder)),
-        Ok(None) => Err(Error::NotAlone { table: table.to_string() }),
-        Err(error) => Err(taking(error)),
-    }
-}
+impl Session for Locked {
+    type Pool = PgPool;
 
-async fn try_lock(pool: &PgPool, table: &TableName) -> Result<Option<PgConnection>, sqlx::Error> {
-    let mut holder = pool.acquire().await?.detach();
-    sqlx::query(STAY).execute(&mut holder).await?;
-    let taken: bool = sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut holder).await?;
-    Ok(taken.then_some(holder))
+    async fn open(pool: &PgPool) -> Result<Self, sqlx::Error> {
+        let mut connection = pool.acquire().await?.detach();
+        sqlx::query(STAY).execute(&mut connection).await?;
+        let who = sqlx::query_as(WHO).fetch_one(&mut connection).await?;
+        Ok(Self { connection, who })
+    }
+
+    async fn try_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
+        sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await
+    }
+
+    async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
+        let (number, begun) = &other.who;
+        let end = sqlx::query_scalar(END).bind(number).bind(begun);
+        Ok(end.fetch_optional(&mut self.connection).await? == Some(true))
+    }
+
+    async fn is_alive(&mut self) -> bool {
+        self.connection.ping().await.is_ok()
+    }
+
+    async fn leave(mut self) {
+        // A connection that is broken has lost its locks already.
+        let _ = sqlx::query("select pg_advisory_unlock_all()").execute(&mut self.connection).await;
+        let _ = self.connection.close().await;
+    }
 }

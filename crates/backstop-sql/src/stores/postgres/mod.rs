@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
-use super::{Alone, Dialect, Supported};
+use super::{Alone, Dialect, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::wake_up::WakeUps;
 use crate::wake_up::postgres::Channel;
@@ -37,6 +37,6 @@ impl Supported for Postgres {
     }
 
     fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
-        Box::pin(alone::take(pool, table))
+        Box::pin(session::take::<alone::Locked>(pool, table))
     }
 }

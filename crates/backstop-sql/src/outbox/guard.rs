@@ -1,0 +1,89 @@
+//! Keeps the right to be the only node: a server that restarts or loses the session gives it to whoever asks first.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::Shutdown;
+use tokio::sync::{Mutex, Notify};
+use tokio::time::timeout;
+
+use super::dispatcher::Feed;
+use super::lifecycle::Lifecycle;
+use crate::Error;
+use crate::stores::Alone;
+
+/// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// How long a database may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long closing waits for the right to be given back.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+pub(super) struct Guard {
+    lifecycle: Lifecycle,
+    alone: Arc<Mutex<Option<Alone>>>,
+}
+
+impl Guard {
+    /// Looks after the right in the background: the dispatcher stands down while another node has it.
+    pub(super) fn start(alone: Alone, feed: Feed, nudged: Arc<Notify>) -> Result<Self, Error> {
+        let (lifecycle, alone) = (Lifecycle::default(), Arc::new(Mutex::new(Some(alone))));
+        let kept = alone.clone();
+        lifecycle.start(
+            move |shutdown| keep_until(shutdown, kept, feed, nudged),
+            "the guard of a single node was closed and cannot be started again",
+        )?;
+        Ok(Self { lifecycle, alone })
+    }
+
+    /// Gives the right back.
+    pub(super) async fn close(&self) {
+        self.lifecycle.close("guard").await;
+        let alone = self.alone.lock().await.take();
+        if let Some(alone) = alone {
+            // A server that does not answer lets go of it when it notices that the session is gone.
+            let _ = timeout(LAST_WORDS, alone.release()).await;
+        }
+    }
+}
+
+async fn keep_until(shutdown: Shutdown, alone: Arc<Mutex<Option<Alone>>>, feed: Feed, nudged: Arc<Notify>) {
+    while shutdown.interrupts(tokio::time::sleep(BETWEEN_LOOKS)).await.is_some() {
+        let mut alone = alone.lock().await;
+        let Some(alone) = alone.as_mut() else { return };
+        if shutdown.interrupts(look(alone, &feed, &nudged)).await.is_none() {
+            return;
+        }
+    }
+}
+
+async fn look(alone: &mut Alone, feed: &Feed, nudged: &Notify) {
+    if !feed.has_stood_down() && timeout(PATIENCE, alone.is_held()).await == Ok(true) {
+        return;
+    }
+    match timeout(PATIENCE, alone.retake()).await {
+        Ok(Ok(())) if feed.stand_up() => {
+            tracing::info!("the other node is gone: this one is the only one again, and delivers");
+            nudged.notify_one();
+        }
+        Ok(Ok(())) => {
+            tracing::warn!("the session that made this the only node was lost; another one does it now");
+        }
+        Ok(Err(Error::NotAlone { table })) => {
+            if feed.stand_down() {
+                tracing::error!(
+                    table,
+                    "another node took this table while the session of this one was lost: it delivers now, and this \
+                     one waits until it is gone; run one of them, or both with `multi_node`"
+                );
+            }
+        }
+        // While the database is away nobody delivers from it, and whoever comes back first is found out then.
+        Ok(Err(error)) => tracing::warn!(%error, "cannot tell whether this is still the only node"),
+        Err(_) => {
+            tracing::warn!("cannot tell whether this is still the only node: the database does not answer");
+        }
+    }
+}

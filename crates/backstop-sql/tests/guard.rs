@@ -1,0 +1,152 @@
+//! The only node on a table, when its right to be that is lost: by a session that ends, and by one that falls silent.
+
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_core::inspect::Health;
+use backstop_sql::outbox::{Builder, SingleNode};
+use backstop_sql::{Outbox, Supported};
+use backstop_testkit::handlers::Recording;
+use backstop_testkit::proxy::Proxy;
+use backstop_testkit::{eventually, eventually_within};
+use sqlx::{AssertSqlSafe, MySqlPool, PgPool, Pool};
+
+const SOON: Duration = Duration::from_millis(50);
+const HALF_A_MINUTE: Duration = Duration::from_secs(30);
+
+/// A fresh database, and a proxy in front of it that the nodes go through.
+struct Place<DB: Supported, Sessions, Guard> {
+    pool: Pool<DB>,
+    proxy: Proxy,
+    sessions: Sessions,
+    _guard: Guard,
+}
+
+async fn on_postgres() -> Option<Place<sqlx::Postgres, PostgresSessions, impl Sized>> {
+    let guard = backstop_testkit::servers::postgres().await?;
+    let proxy = Proxy::in_front_of(&guard.url()).await;
+    let pool = backstop_sql::postgres::open(&proxy.through(&guard.url())).await.unwrap();
+    Some(Place { pool, proxy, sessions: PostgresSessions(guard.pool().await), _guard: guard })
+}
+
+async fn on_mysql() -> Option<Place<sqlx::MySql, MysqlSessions, impl Sized>> {
+    let guard = backstop_testkit::servers::mysql().await?;
+    let proxy = Proxy::in_front_of(&guard.url()).await;
+    let pool = backstop_sql::mysql::open(&proxy.through(&guard.url())).await.unwrap();
+    Some(Place { pool, proxy, sessions: MysqlSessions(guard.pool().await), _guard: guard })
+}
+
+/// An administrator's view of the server.
+trait Sessions {
+    /// The session that has the lock of the table.
+    async fn holder(&self) -> Option<i64>;
+    async fn end(&self, session: i64);
+}
+
+struct PostgresSessions(PgPool);
+
+impl Sessions for PostgresSessions {
+    async fn holder(&self) -> Option<i64> {
+        let locks = "select pid::bigint from pg_locks where locktype = 'advisory'
+            and database = (select oid from pg_database where datname = current_database())";
+        sqlx::query_scalar(locks).fetch_optional(&self.0).await.unwrap()
+    }
+
+    async fn end(&self, session: i64) {
+        sqlx::query("select pg_terminate_backend($1::int)").bind(session).execute(&self.0).await.unwrap();
+    }
+}
+
+struct MysqlSessions(MySqlPool);
+
+impl Sessions for MysqlSessions {
+    async fn holder(&self) -> Option<i64> {
+        let lock =
+            "select is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', 'outbox_event'))))";
+        sqlx::query_scalar(lock).fetch_one(&self.0).await.unwrap()
+    }
+
+    async fn end(&self, session: i64) {
+        sqlx::query(AssertSqlSafe(format!("kill {session}"))).execute(&self.0).await.unwrap();
+    }
+}
+
+impl<DB: Supported, S: Sessions, G> Place<DB, S, G> {
+    fn node(&self, recorder: &Recording) -> Builder<DB, SingleNode> {
+        Outbox::single_node(self.pool.clone()).interval(SOON).on("Order", "OrderPlaced", recorder.clone())
+    }
+
+    /// Waits until another session than `before` has the lock.
+    async fn retaken(&self, before: Option<i64>) {
+        eventually_within(HALF_A_MINUTE, "the lock to be taken again", async || {
+            let holder = self.sessions.holder().await;
+            holder.is_some() && holder != before
+        })
+        .await;
+    }
+}
+
+async fn append<DB: Supported>(outbox: &Outbox<DB>, events: usize) {
+    let order = |n: usize| Event::of("OrderPlaced").aggregate("Order", n.to_string()).json(&n).unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all((0..events).map(order).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+backstop_testkit::suite! {
+    over { postgres: on_postgres, mysql: on_mysql }
+
+    async fn a_node_whose_session_ended_is_the_only_one_again(place) {
+        let recorder = Recording::new();
+        let outbox = place.node(&recorder).start().await.unwrap();
+        let first = place.sessions.holder().await;
+        place.sessions.end(first.unwrap()).await;
+        place.retaken(first).await;
+        assert!(place.node(&recorder).start().await.is_err(), "nobody else is let in");
+        append(&outbox, 3).await;
+        recorder.until(3).await;
+        assert_eq!(outbox.report().await.health, Health::Up);
+        outbox.close().await.unwrap();
+        assert_eq!(place.sessions.holder().await, None);
+    }
+
+    async fn a_node_stands_down_while_another_has_its_table_and_goes_on_when_that_is_gone(place) {
+        let (first_saw, second_saw) = (Recording::new(), Recording::new());
+        let first = place.node(&first_saw).start().await.unwrap();
+        append(&first, 1).await;
+        first_saw.until(1).await;
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let second = place.node(&second_saw).start();
+        let second = second.await.expect("two seconds are long enough to be first");
+        eventually_within(HALF_A_MINUTE, "the first to stand down", async || {
+            matches!(first.report().await.health, Health::Down(why) if why.contains("another node delivers"))
+        }).await;
+
+        append(&first, 5).await;
+        second_saw.until(5).await;
+        assert_eq!(first_saw.events().len(), 1);
+
+        second.close().await.unwrap();
+        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
+            first.report().await.health == Health::Up
+        }).await;
+        append(&first, 2).await;
+        first_saw.until(3).await;
+        first.close().await.unwrap();
+        assert_eq!(second_saw.events().len(), 5);
+    }
+
+    async fn a_session_that_fell_silent_is_not_in_the_way_of_the_next(place) {
+        let recorder = Recording::new();
+        let outbox = place.node(&recorder).start().await.unwrap();
+        let first = place.sessions.holder().await;
+        // The server is not told, and keeps the session and its lock.
+        place.proxy.strand();
+        assert_eq!(place.sessions.holder().await, first);
+        place.retaken(first).await;
+        append(&outbox, 1).await;
+        recorder.until(1).await;
+        eventually("all is well", async || outbox.report().await.health == Health::Up).await;
+        outbox.close().await.unwrap();
+    }
+}
