@@ -8,6 +8,7 @@ use std::time::Duration;
 use backstop_core::{Event, Failure, Handler, Outcome};
 use backstop_sql::{Outbox, Supported};
 use backstop_testkit::eventually_within;
+use chrono::TimeDelta;
 
 use crate::audit;
 use crate::framework::*;
@@ -180,75 +181,93 @@ async fn fill(java: &Framework) {
     }
 }
 
+/// The framework, whose clocks on the wall are so many hours ahead of UTC, and two nodes.
+async fn both_at_once<DB: Supported>(place: Place<DB>, hours: i64) {
+    let zone = format!("+{hours:02}:00");
+    let (floor, stop) = (Arc::new(Floor::default()), Arc::new(AtomicBool::new(false)));
+    let java = Framework { skip_recent: RECENT, ahead: TimeDelta::hours(hours), ..place.java.clone() };
+    fill(&java).await;
+    audit::watch(&java).await;
+    let first = java.claim_pending(20).await;
+    assert_eq!(first.len(), 20);
+    let mut nodes = Vec::new();
+    for who in ["node-a", "node-b"] {
+        let handler = handler(&floor, who);
+        let node = place
+            .node()
+            .skip_recent(RECENT)
+            .time_zone(&zone)
+            .worker_count(8)
+            .hot_queue_capacity(20) // some find it full and are given back, for either side to take
+            .on("Order", "OrderPlaced", handler.clone())
+            .on("Order", "OrderHeld", handler.clone())
+            .on("Order", "OrderLost", handler)
+            .start()
+            .await
+            .unwrap();
+        nodes.push(node);
+    }
+    let poller = tokio::spawn(poll_and_dispatch(java.clone(), floor.clone(), stop.clone()));
+    let writers = [
+        tokio::spawn(write_as_java(java.named("java-2"), floor.clone(), 100)),
+        tokio::spawn(write_as_backstop(nodes[0].clone(), "node-a", 60)),
+        tokio::spawn(write_as_backstop(nodes[1].clone(), "node-b", 60)),
+    ];
+    for row in &first {
+        dispatch(&java, &floor, row, "java").await;
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let pending = async || java.number("SELECT COUNT(*) FROM outbox_event WHERE status IN (0, 2)").await;
+    eventually_within(MINUTE, "only what java-alive holds is left", async || pending().await == 20).await;
+    stop.store(true, Ordering::Relaxed);
+    poller.await.unwrap();
+    for node in &nodes {
+        node.close().await.unwrap();
+    }
+
+    for n in 0..20 {
+        let id = format!("alive-{n:02}");
+        assert_eq!(java.state(&id).await.locked_by.as_deref(), Some("java-alive"), "{id}");
+        let row = Taken { id, event_type: "OrderPlaced".into(), attempts: 0, created_at: now() };
+        dispatch(&java, &floor, &row, "java-alive").await;
+    }
+    assert_eq!(audit::faults(&java).await, Vec::<String>::new());
+    assert_eq!(audit::strange_rows(&java).await, Vec::<String>::new());
+    assert_eq!(*lock(&floor.overlaps), Vec::<String>::new());
+
+    let ended = java
+        .texts("SELECT CONCAT(event_id, ' ', event_type, ' ', status, ' ', attempts) FROM outbox_event")
+        .await;
+    assert_eq!(ended.len(), 300 + 40 + 1_000 + 1_200);
+    for row in &ended {
+        let [id, event_type, status, attempts] = row.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        let calls = floor.calls(id);
+        let expected = match event_type {
+            // Two failed tries are counted; the one that killed it is not. One of the old ones had failed before.
+            "OrderLost" => ("3", "2", if id.starts_with("old") { 2 } else { 3 }),
+            "OrderHeld" => ("1", "0", 2),
+            _ => ("1", "0", 1),
+        };
+        assert_eq!((status, attempts, calls.len()), expected, "{row}: {calls:?}");
+    }
+    let shares = ["java", "java-hot", "node-a", "node-b"].map(|who| floor.calls_of(who));
+    assert!(shares.iter().all(|calls| *calls > 0), "{shares:?}");
+}
+
 backstop_testkit::suite! {
     over { mysql: java_on_mysql, postgres: java_on_postgres }
 
     /// Rules: O-357, O-358, O-359.
     async fn nothing_is_lost_and_nothing_is_taken_from_its_owner(place) {
-        let (floor, stop) = (Arc::new(Floor::default()), Arc::new(AtomicBool::new(false)));
-        let java = Framework { skip_recent: RECENT, ..place.java.clone() };
-        fill(&java).await;
-        audit::watch(&java).await;
-        let first = java.claim_pending(20).await;
-        assert_eq!(first.len(), 20);
-        let mut nodes = Vec::new();
-        for who in ["node-a", "node-b"] {
-            let handler = handler(&floor, who);
-            let node = place.node()
-                .skip_recent(RECENT)
-                .worker_count(8)
-                .hot_queue_capacity(20) // some find it full and are given back, for either side to take
-                .on("Order", "OrderPlaced", handler.clone())
-                .on("Order", "OrderHeld", handler.clone())
-                .on("Order", "OrderLost", handler)
-                .start().await.unwrap();
-            nodes.push(node);
-        }
-        let poller = tokio::spawn(poll_and_dispatch(java.clone(), floor.clone(), stop.clone()));
-        let writers = [
-            tokio::spawn(write_as_java(java.named("java-2"), floor.clone(), 100)),
-            tokio::spawn(write_as_backstop(nodes[0].clone(), "node-a", 60)),
-            tokio::spawn(write_as_backstop(nodes[1].clone(), "node-b", 60)),
-        ];
-        for row in &first {
-            dispatch(&java, &floor, row, "java").await;
-        }
-        for writer in writers {
-            writer.await.unwrap();
-        }
-        let pending = async || java.number("SELECT COUNT(*) FROM outbox_event WHERE status IN (0, 2)").await;
-        eventually_within(MINUTE, "only what java-alive holds is left", async || pending().await == 20).await;
-        stop.store(true, Ordering::Relaxed);
-        poller.await.unwrap();
-        for node in &nodes {
-            node.close().await.unwrap();
-        }
+        both_at_once(place, 0).await;
+    }
 
-        for n in 0..20 {
-            let id = format!("alive-{n:02}");
-            assert_eq!(java.state(&id).await.locked_by.as_deref(), Some("java-alive"), "{id}");
-            let row = Taken { id, event_type: "OrderPlaced".into(), attempts: 0, created_at: now() };
-            dispatch(&java, &floor, &row, "java-alive").await;
-        }
-        assert_eq!(audit::faults(&java).await, Vec::<String>::new());
-        assert_eq!(audit::strange_rows(&java).await, Vec::<String>::new());
-        assert_eq!(*lock(&floor.overlaps), Vec::<String>::new());
-
-        let ended = java.texts("SELECT CONCAT(event_id, ' ', event_type, ' ', status, ' ', attempts) FROM outbox_event").await;
-        assert_eq!(ended.len(), 300 + 40 + 1_000 + 1_200);
-        for row in &ended {
-            let [id, event_type, status, attempts] = row.split(' ').collect::<Vec<_>>()[..] else { panic!("{row}") };
-            let calls = floor.calls(id);
-            let expected = match event_type {
-                // Two failed tries are counted; the one that killed it is not. One of the old ones had failed before.
-                "OrderLost" => ("3", "2", if id.starts_with("old") { 2 } else { 3 }),
-                "OrderHeld" => ("1", "0", 2),
-                _ => ("1", "0", 1),
-            };
-            assert_eq!((status, attempts, calls.len()), expected, "{row}: {calls:?}");
-        }
-        let shares = ["java", "java-hot", "node-a", "node-b"].map(|who| floor.calls_of(who));
-        assert!(shares.iter().all(|calls| *calls > 0), "{shares:?}");
+    async fn nothing_is_lost_where_the_clocks_on_the_wall_are_two_hours_ahead(place) {
+        both_at_once(place, 2).await;
     }
 
     async fn the_audit_sees_a_row_that_is_taken_from_its_owner(place) {
