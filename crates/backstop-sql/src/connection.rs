@@ -152,6 +152,19 @@ macro_rules! sqlx_connection {
             }
         }
 
+        impl $crate::connection::Transaction for sqlx::Transaction<'_, $database> {
+            fn commit<'a>(self: Box<Self>) -> $crate::BoxFuture<'a, Result<(), $crate::Error>>
+            where
+                Self: 'a,
+            {
+                Box::pin(async move {
+                    sqlx::Transaction::commit(*self)
+                        .await
+                        .map_err($crate::Error::database("committing a transaction"))
+                })
+            }
+        }
+
         fn bound(
             statement: &$crate::statement::Statement,
         ) -> sqlx::query::Query<'_, $database, <$database as sqlx::Database>::Arguments> {

@@ -284,17 +284,16 @@ fn is_outage(error: &sqlx::Error) -> bool {
 }
 
 /// What servers say when they are not there for anybody: SQLSTATE of lost connections, of a server that starts, stops,
-/// has no connection left or a full disk. SQLite's numbers, with details in their higher bytes: busy, locked, failing
-/// and full.
+/// has no connection left or a full disk. SQLite's numbers, with details in their higher bytes: busy, locked and full.
 fn is_outage_code(code: &str) -> bool {
-    const SQLITE: [u32; 4] = [5, 6, 10, 13];
+    const SQLITE: [u32; 3] = [5, 6, 13];
     let is_sqlites = code.len() < 5 && code.parse().is_ok_and(|code: u32| SQLITE.contains(&(code & 0xff)));
     let is_standard = code.starts_with("08") || code.starts_with("57P");
     is_sqlites || is_standard || code == "53100" || code == "53300"
 }
 
-/// MySQL's numbers for a full disk, and for a table that can grow no more, which is the same.
-const FULL: [u16; 2] = [1021, 1114];
+/// MySQL's numbers for a full disk: told so, a file that cannot be written, a table that can grow no more.
+const FULL: [u16; 3] = [1021, 1026, 1114];
 
 /// Whether the server takes no changes, from anybody.
 pub(crate) fn only_reads(error: &sqlx::Error) -> bool {
@@ -323,8 +322,10 @@ mod tests {
         assert!(error(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())).is_outage());
         assert!(!error(sqlx::Error::PoolClosed).is_outage());
         assert!(!Error::NoTransaction.is_outage());
-        let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13", "778"];
+        let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13"];
         assert!(passing.into_iter().all(is_outage_code));
-        assert!(!["23505", "22P02", "53200", "1", "19", "2067", "HY000"].into_iter().any(is_outage_code));
+        assert!(
+            !["23505", "22P02", "53200", "1", "19", "2067", "266", "HY000"].into_iter().any(is_outage_code)
+        );
     }
 }

@@ -26,9 +26,9 @@ impl<DB: sqlx::Database> Interruptible<DB> {
         Self { connection, running: false, is_of_use: true }
     }
 
-    /// Closes it when it is dropped.
-    fn give_up(&mut self) {
-        self.is_of_use = false;
+    /// Closes it when it is dropped, unless it is of use.
+    fn keep_if(&mut self, of_use: bool) {
+        self.is_of_use &= of_use;
     }
 
     fn ran<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
@@ -152,16 +152,21 @@ where
         let Some(mut connection) = self.connection.take() else { return };
         match Handle::try_current() {
             Ok(runtime) if !connection.running => {
-                runtime.spawn(async move {
-                    let rolled_back =
-                        timeout(ROLLBACK, connection.execute(&Statement::plain("rollback"))).await;
-                    if !matches!(rolled_back, Ok(Ok(_))) {
-                        connection.give_up();
-                    }
-                });
+                runtime.spawn(roll_back(connection));
             }
             // The server ends it when it notices that the connection is gone.
-            _ => connection.give_up(),
+            _ => connection.keep_if(false),
         }
     }
+}
+
+/// Gives a connection back to its pool once its transaction is rolled back, and closes it otherwise.
+async fn roll_back<DB>(mut connection: Interruptible<DB>)
+where
+    DB: sqlx::Database,
+    PoolConnection<DB>: Connection,
+{
+    let rollback = Statement::plain("rollback");
+    let rolled_back = timeout(ROLLBACK, connection.execute(&rollback)).await;
+    connection.keep_if(matches!(rolled_back, Ok(Ok(_))));
 }

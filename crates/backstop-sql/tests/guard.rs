@@ -1,17 +1,19 @@
 //! The only node on a table, when its right to be that is lost: by a session that ends, and by one that falls silent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::Event;
 use backstop_core::inspect::Health;
+use backstop_core::{Event, Failure};
 use backstop_sql::outbox::{Builder, SingleNode};
-use backstop_sql::{Outbox, Supported};
-use backstop_testkit::handlers::Recording;
+use backstop_sql::store::SqlStore;
+use backstop_sql::{Outbox, Supported, TableName};
+use backstop_testkit::handlers::{Failing, Recording, Slow};
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::{eventually, eventually_within};
 use sqlx::{AssertSqlSafe, MySqlPool, PgPool, Pool};
 
-const SOON: Duration = Duration::from_millis(50);
+const SOON: Duration = Duration::from_millis(200);
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
 
 /// A fresh database, and a proxy in front of it that the nodes go through.
@@ -61,8 +63,7 @@ struct MysqlSessions(MySqlPool);
 
 impl Sessions for MysqlSessions {
     async fn holder(&self) -> Option<i64> {
-        let lock =
-            "select is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', 'outbox_event'))))";
+        let lock = "select cast(is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', 'outbox_event')))) as signed)";
         sqlx::query_scalar(lock).fetch_one(&self.0).await.unwrap()
     }
 
@@ -136,16 +137,43 @@ backstop_testkit::suite! {
         assert_eq!(second_saw.events().len(), 5);
     }
 
+    async fn what_a_node_had_in_hand_when_it_stood_down_is_the_other_nodes(place) {
+        let gate = Slow::gated().then(Failing::always().with(|| Failure::permanent("test", "too late")));
+        let (first_saw, second_saw) = (Recording::of(gate.clone()), Recording::new());
+        let first = place.node(&first_saw).worker_count(1).start().await.unwrap();
+        append(&first, 5).await;
+        gate.until_began(1).await;
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let second = place.node(&second_saw).start();
+        let second = second.await.expect("two seconds are long enough to be first");
+        second_saw.until(5).await;
+        eventually_within(HALF_A_MINUTE, "the first to stand down", async || {
+            first.report().await.health != Health::Up
+        }).await;
+        second.close().await.unwrap();
+        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
+            first.report().await.health == Health::Up
+        }).await;
+
+        // Neither its answer counts, nor is what waited behind it delivered once more.
+        gate.open();
+        first_saw.until_answered(1).await;
+        first.close().await.unwrap();
+        let census = first.store().census(100).await.unwrap();
+        assert_eq!((census.done.events, census.dead.events), (5, 0));
+        assert_eq!(first_saw.events().len(), 1);
+    }
+
     async fn a_session_that_fell_silent_is_not_in_the_way_of_the_next(place) {
         let recorder = Recording::new();
-        let outbox = place.node(&recorder).start().await.unwrap();
+        // So that closing does not wait for statements that were stranded.
+        let store = SqlStore::on(place.pool.clone(), TableName::default()).patience(SOON);
+        let outbox = place.node(&recorder).store(Arc::new(store)).start().await.unwrap();
         let first = place.sessions.holder().await;
         // The server is not told, and keeps the session and its lock.
         place.proxy.strand();
         assert_eq!(place.sessions.holder().await, first);
         place.retaken(first).await;
-        append(&outbox, 1).await;
-        recorder.until(1).await;
         eventually("all is well", async || outbox.report().await.health == Health::Up).await;
         outbox.close().await.unwrap();
     }

@@ -129,13 +129,20 @@ async fn what_cannot_be_written_to_a_server_that_only_reads_is_written_when_anot
     gate.open();
     recorder.until_answered(4).await;
     // Long enough for it to be refused, on connections that stay as they are.
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let locks = "select count(*) from pg_locks where locktype = 'advisory'
+        and database = (select oid from pg_database where datname = current_database())";
+    let locks =
+        async |one: &mut PgConnection| sqlx::query_scalar::<_, i64>(locks).fetch_one(one).await.unwrap();
+    // It has looked for its own lock by now: one that it took here would be none.
+    eventually("no lock on such a server", async || locks(&mut administrator).await == 0).await;
     let done = "select count(*) from outbox_event where status = 1";
     let done =
         async |one: &mut PgConnection| sqlx::query_scalar::<_, i64>(done).fetch_one(one).await.unwrap();
     assert_eq!(done(&mut administrator).await, 0);
     only_reads(&mut administrator, false).await;
     eventually("all done", async || done(&mut administrator).await == 4).await;
+    eventually("the lock of the only node", async || locks(&mut administrator).await == 2).await;
     outbox.close().await.unwrap();
     assert_eq!(recorder.events().len(), 4, "none was delivered again");
 }

@@ -78,7 +78,7 @@ async fn a_node_killed_between_handler_and_settlement_repeats_what_was_in_flight
     let (mut dying, other) = tokio::join!(dying, stage.node("other").start());
     stage.until_done(EVENTS / 5).await;
     dying.say("shut").await;
-    stage.until_claimed("dying", dying.settings.cold_queue).await;
+    stage.until_claimed("dying", dying.settings.polled_at_least()).await;
 
     // Its handlers go on, and nothing that they say arrives.
     proxy.black_hole();
@@ -109,7 +109,7 @@ async fn a_node_killed_in_the_middle_of_a_settlement_batch_settles_nothing_that_
     let (mut dying, other) = tokio::join!(stage.node("dying").start(), stage.node("other").start());
     stage.until_done(EVENTS / 5).await;
     dying.say("shut").await;
-    stage.until_claimed("dying", dying.settings.cold_queue).await;
+    stage.until_claimed("dying", dying.settings.polled_at_least()).await;
 
     // A row in the middle of what it is about to handle is locked by somebody else's transaction.
     let mut lock = stage.pool.begin().await.unwrap();

@@ -53,7 +53,7 @@ async fn a_node_whose_network_swallows_everything_loses_its_claims_and_settles_n
     let (mut far, near) = tokio::join!(far, stage.node("near").start());
     stage.until_done(EVENTS / 5).await;
     far.say("shut").await;
-    stage.until_claimed("far", far.settings.cold_queue).await;
+    stage.until_claimed("far", far.settings.polled_at_least()).await;
 
     proxy.black_hole();
     far.say("open").await;

@@ -12,7 +12,6 @@ use backstop_core::{Handler, telemetry};
 use super::bell::{Bell, RingAfterCommit, Ringing};
 use super::burials::Burials;
 use super::claims::{Renewal, Terms};
-use super::dispatcher::Dispatcher;
 use super::guard::Guard;
 use super::hook::{Hook, Hooks, HotPath};
 use super::in_flight::Tracker;
@@ -224,7 +223,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             settings.burials = self.burials();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
             let poller =
-                self.poller.clone().feeding(store.clone(), dispatcher.feed(), bell.clone(), metrics.clone());
+                self.poller.clone().feeding(store.clone(), &dispatcher.feed(), bell.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
         let writer = self.writer(&store, dispatcher.as_ref(), &bell, &metrics);
@@ -236,12 +235,12 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         };
         let guard = match (alone, &dispatcher, &poller) {
             (Some(alone), Some(dispatcher), Some(poller)) => {
-                Some(Guard::start(alone, dispatcher.feed(), poller.nudged())?)
+                Some(Guard::start(alone, dispatcher.feed().standing().clone(), poller.nudged())?)
             }
             _ => None,
         };
-        let feed = dispatcher.as_ref().map(Dispatcher::feed);
-        let reporter = Reporter::new(self.name, store.clone(), feed, metrics.clone());
+        let standing = dispatcher.as_ref().map(|it| it.feed().standing().clone()).unwrap_or_default();
+        let reporter = Reporter::new(self.name, store.clone(), standing, metrics.clone());
         let inner = Inner {
             store,
             writer,

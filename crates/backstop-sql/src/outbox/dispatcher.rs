@@ -4,7 +4,6 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
@@ -22,6 +21,7 @@ use super::queues::{Queues, Source};
 use super::registry::Registry;
 use super::settings::Faults;
 use super::settler::Settler;
+use super::standing::Standing;
 use super::unheld::Unheld;
 use crate::Error;
 use crate::store::{Claim, Store};
@@ -236,22 +236,30 @@ struct Running {
 /// Where the hot path and the poller put events.
 #[derive(Clone)]
 pub(super) struct Feed {
-    queues: Arc<Queues<(Queued, Hold)>>,
+    queues: Arc<Queues<Waiting>>,
     tracker: Arc<dyn Tracker>,
     letting_go: Arc<LettingGo>,
     claims: Arc<HeldClaims>,
     unheld: Arc<Unheld>,
     /// Told when a row was scheduled ahead.
     scheduled: Arc<Notify>,
-    /// Set while another node delivers from the table.
-    stood_down: Arc<AtomicBool>,
+    standing: Arc<Standing>,
     metrics: Arc<telemetry::Outbox>,
+}
+
+/// An event in its queue.
+struct Waiting {
+    queued: Queued,
+    hold: Hold,
+    /// How this node stood when it was taken.
+    turn: u64,
 }
 
 /// An id that was taken, and when.
 pub(super) struct Reserved {
     pub(super) hold: Hold,
     since: Tick,
+    turn: u64,
 }
 
 /// What became of an offered event.
@@ -279,7 +287,7 @@ impl Dispatcher {
             claims: Arc::new(HeldClaims::new(settings.terms)),
             unheld: Arc::default(),
             scheduled: Arc::default(),
-            stood_down: Arc::default(),
+            standing: Arc::default(),
             metrics: metrics.clone(),
         };
         let delivery = Arc::new(Delivery {
@@ -382,8 +390,9 @@ impl Feed {
     /// Takes an event's id before its transaction commits: from then on the poller can see the row, and
     /// must leave it to the hot path.
     pub(super) fn reserve(&self, event: &Event) -> Option<Reserved> {
+        let turn = self.standing.turn();
         let hold = self.tracker.try_acquire(event.id())?;
-        Some(Reserved { hold, since: SystemClock.ticks() })
+        Some(Reserved { hold, since: SystemClock.ticks(), turn })
     }
 
     /// Offers an event that has just been committed, with its id if that was reserved.
@@ -391,6 +400,13 @@ impl Feed {
         if event.is_delayed() {
             self.scheduled.notify_one();
             self.metrics.enqueue_hot_skipped_delayed.increment();
+            return Offer::Refused;
+        }
+        if self.standing.is_down() {
+            // The node that has the table delivers it.
+            if let Some(Reserved { hold, .. }) = reserved {
+                self.let_go(hold);
+            }
             return Offer::Refused;
         }
         let queued = Queued { claim, ..Queued::hot(event.clone()) };
@@ -438,19 +454,14 @@ impl Feed {
         }
     }
 
-    fn queue(&self, queued: Queued, Reserved { hold, since }: Reserved) -> Offer {
+    fn queue(&self, queued: Queued, Reserved { hold, since, turn }: Reserved) -> Offer {
         // Held before it is queued: a worker may have settled it by the time the queue returns.
         if let Some(claim) = &queued.claim {
             self.claims.hold(queued.source, queued.event.id(), claim, since);
         }
-        let pushed = if self.has_stood_down() {
-            Err((queued, hold))
-        } else {
-            self.queues.push(queued.source, (queued, hold))
-        };
-        let offer = match pushed {
+        let offer = match self.queues.push(queued.source, Waiting { queued, hold, turn }) {
             Ok(()) => Offer::Taken,
-            Err((queued, hold)) => {
+            Err(Waiting { queued, hold, .. }) => {
                 self.claims.forget(queued.event.id());
                 self.tracker.release(&hold);
                 Offer::Refused
@@ -467,21 +478,11 @@ impl Feed {
 
     /// How many rows to fetch for the cold queue now.
     pub(super) fn cold_wanted(&self) -> usize {
-        if self.has_stood_down() { 0 } else { self.queues.cold_wanted() }
+        self.queues.cold_wanted()
     }
 
-    /// Nothing more is taken, and what is queued is left to whoever has the table now. Tells whether that is news.
-    pub(super) fn stand_down(&self) -> bool {
-        !self.stood_down.swap(true, Ordering::AcqRel)
-    }
-
-    /// Takes events again. Tells whether that is news.
-    pub(super) fn stand_up(&self) -> bool {
-        self.stood_down.swap(false, Ordering::AcqRel)
-    }
-
-    pub(super) fn has_stood_down(&self) -> bool {
-        self.stood_down.load(Ordering::Acquire)
+    pub(super) fn standing(&self) -> &Arc<Standing> {
+        &self.standing
     }
 
     /// Waits until the cold queue has room again for a good part of what it holds.

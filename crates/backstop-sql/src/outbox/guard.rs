@@ -7,16 +7,17 @@ use backstop_core::Shutdown;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::dispatcher::Feed;
 use super::lifecycle::Lifecycle;
+use super::standing::Standing;
 use crate::Error;
 use crate::stores::Alone;
 
 /// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
-/// How long a database may take to answer.
+/// How long a database may take to answer, and to give the right again.
 const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_TO_RETAKE: Duration = Duration::from_secs(10);
 
 /// How long closing waits for the right to be given back.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -28,11 +29,11 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Looks after the right in the background: the dispatcher stands down while another node has it.
-    pub(super) fn start(alone: Alone, feed: Feed, nudged: Arc<Notify>) -> Result<Self, Error> {
+    pub(super) fn start(alone: Alone, standing: Arc<Standing>, nudged: Arc<Notify>) -> Result<Self, Error> {
         let (lifecycle, alone) = (Lifecycle::default(), Arc::new(Mutex::new(Some(alone))));
         let kept = alone.clone();
         lifecycle.start(
-            move |shutdown| keep_until(shutdown, kept, feed, nudged),
+            move |shutdown| keep_until(shutdown, kept, standing, nudged),
             "the guard of a single node was closed and cannot be started again",
         )?;
         Ok(Self { lifecycle, alone })
@@ -49,22 +50,27 @@ impl Guard {
     }
 }
 
-async fn keep_until(shutdown: Shutdown, alone: Arc<Mutex<Option<Alone>>>, feed: Feed, nudged: Arc<Notify>) {
+async fn keep_until(
+    shutdown: Shutdown,
+    alone: Arc<Mutex<Option<Alone>>>,
+    standing: Arc<Standing>,
+    nudged: Arc<Notify>,
+) {
     while shutdown.interrupts(tokio::time::sleep(BETWEEN_LOOKS)).await.is_some() {
         let mut alone = alone.lock().await;
         let Some(alone) = alone.as_mut() else { return };
-        if shutdown.interrupts(look(alone, &feed, &nudged)).await.is_none() {
+        if shutdown.interrupts(look(alone, &standing, &nudged)).await.is_none() {
             return;
         }
     }
 }
 
-async fn look(alone: &mut Alone, feed: &Feed, nudged: &Notify) {
-    if !feed.has_stood_down() && timeout(PATIENCE, alone.is_held()).await == Ok(true) {
+async fn look(alone: &mut Alone, standing: &Standing, nudged: &Notify) {
+    if !standing.is_down() && timeout(PATIENCE, alone.is_held()).await == Ok(true) {
         return;
     }
-    match timeout(PATIENCE, alone.retake()).await {
-        Ok(Ok(())) if feed.stand_up() => {
+    match timeout(PATIENCE_TO_RETAKE, alone.retake()).await {
+        Ok(Ok(())) if standing.stand_up() => {
             tracing::info!("the other node is gone: this one is the only one again, and delivers");
             nudged.notify_one();
         }
@@ -72,7 +78,7 @@ async fn look(alone: &mut Alone, feed: &Feed, nudged: &Notify) {
             tracing::warn!("the session that made this the only node was lost; another one does it now");
         }
         Ok(Err(Error::NotAlone { table })) => {
-            if feed.stand_down() {
+            if standing.stand_down() {
                 tracing::error!(
                     table,
                     "another node took this table while the session of this one was lost: it delivers now, and this \

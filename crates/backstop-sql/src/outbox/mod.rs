@@ -104,6 +104,7 @@ mod registry;
 mod report;
 mod settings;
 mod settler;
+mod standing;
 mod transaction;
 mod unheld;
 mod writer;

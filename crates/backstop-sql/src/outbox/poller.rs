@@ -131,12 +131,11 @@ impl Settings {
     pub(super) fn feeding(
         self,
         store: Arc<dyn Store>,
-        feed: Feed,
+        feed: &Feed,
         bell: Bell,
         metrics: Arc<telemetry::Outbox>,
     ) -> Poller {
-        let (unheld, letting_go) = (feed.unheld().clone(), feed.letting_go().clone());
-        Poller::new(Cycle::new(store, Arc::new(feed), metrics, self).feeding(unheld, letting_go, bell))
+        Poller::new(Cycle::new(store, Arc::new(feed.clone()), metrics, self).feeding(feed, bell))
     }
 }
 

@@ -8,7 +8,7 @@ use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
 use backstop_core::{Clock, SystemClock, telemetry};
 use tokio::sync::Mutex;
 
-use super::dispatcher::Feed;
+use super::standing::Standing;
 use crate::Error;
 use crate::store::{Census, Store};
 
@@ -29,8 +29,7 @@ const COST: u32 = 100;
 pub(super) struct Reporter {
     name: String,
     store: Arc<dyn Store>,
-    /// Absent where nothing is delivered.
-    feed: Option<Feed>,
+    standing: Arc<Standing>,
     metrics: Arc<telemetry::Outbox>,
     /// The last look; locked while somebody looks, so that many who ask look once.
     last: Mutex<Option<Look>>,
@@ -48,10 +47,10 @@ impl Reporter {
     pub(super) fn new(
         name: String,
         store: Arc<dyn Store>,
-        feed: Option<Feed>,
+        standing: Arc<Standing>,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        Self { name, store, feed, metrics, last: Mutex::default() }
+        Self { name, store, standing, metrics, last: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -69,10 +68,7 @@ impl Reporter {
     }
 
     fn health(&self) -> Health {
-        match &self.feed {
-            Some(feed) if feed.has_stood_down() => Health::Down(STOOD_DOWN.to_owned()),
-            _ => Health::Up,
-        }
+        if self.standing.is_down() { Health::Down(STOOD_DOWN.to_owned()) } else { Health::Up }
     }
 
     async fn look(&self) -> Result<Look, Error> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::{Alone, Holder};
 use crate::{BoxFuture, Error, TableName};
 
@@ -9,27 +11,55 @@ use crate::{BoxFuture, Error, TableName};
 const TRIES: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// A connection that has left its pool. The server lets go of its lock when it ends, however it ends.
+/// A connection that has left its pool. The server lets go of its lock when it ends, however it ends, and ends it by
+/// itself where nothing is heard of it for [`SILENCE`].
 pub(super) trait Session: Sized + Send + Sync + 'static {
     type Pool: Clone + Send + Sync + 'static;
 
     fn open(pool: &Self::Pool) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
 
-    /// Takes the lock of a table, unless somebody has it.
-    fn try_lock(&mut self, table: &TableName) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+    /// Takes the lock of a table, unless somebody has it. `None` on a server that only reads, where the same lock is
+    /// another one.
+    fn try_lock(
+        &mut self,
+        table: &TableName,
+    ) -> impl Future<Output = Result<Option<bool>, sqlx::Error>> + Send;
+
+    /// Whether it still has the lock of a table, on a server that writes.
+    fn has_lock(&mut self, table: &TableName) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
 
     /// Ends another session, if the server still knows it.
     fn end(&mut self, other: &Self) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
-
-    /// Whether the server still knows this one.
-    fn is_alive(&mut self) -> impl Future<Output = bool> + Send;
 
     /// Unlocks and leaves: a server notices the end of a session a moment after the client, and this leaves no gap.
     fn leave(self) -> impl Future<Output = ()> + Send;
 }
 
+/// A session of which nothing is heard for so long is gone, and must not keep the lock for hours. It is asked every
+/// few seconds.
+pub(super) const SILENCE: Duration = Duration::from_secs(60);
+
+/// How often a pool is asked, and how long each time: it tries whether a connection still answers before it gives it
+/// away, and one that fell silent is dropped with the question.
+const ASKED: u32 = 5;
+const EACH_TIME: Duration = Duration::from_secs(1);
+
+/// A connection of a pool, for good.
+pub(super) async fn detached<DB: sqlx::Database>(
+    pool: &sqlx::Pool<DB>,
+) -> Result<DB::Connection, sqlx::Error> {
+    for _ in 1..ASKED {
+        if let Ok(connection) = timeout(EACH_TIME, pool.acquire()).await {
+            return Ok(connection?.detach());
+        }
+    }
+    Ok(pool.acquire().await?.detach())
+}
+
 struct Held<S: Session> {
     session: S,
+    /// One that waits for the lock, after the other was lost.
+    next: Option<S>,
     pool: S::Pool,
     table: TableName,
 }
@@ -37,10 +67,16 @@ struct Held<S: Session> {
 /// Takes the lock of a table in a session of its own.
 pub(super) async fn take<S: Session>(pool: &S::Pool, table: &TableName) -> Result<Alone, Error> {
     let mut session = S::open(pool).await.map_err(taking())?;
-    if session.try_lock(table).await.map_err(taking())? {
-        return Ok(Alone::held_by(Held { session, pool: pool.clone(), table: table.clone() }));
+    if try_lock(&mut session, table).await? {
+        return Ok(Alone::held_by(Held { session, next: None, pool: pool.clone(), table: table.clone() }));
     }
     Err(Error::NotAlone { table: table.to_string() })
+}
+
+async fn try_lock<S: Session>(session: &mut S, table: &TableName) -> Result<bool, Error> {
+    let taken = session.try_lock(table).await.map_err(taking())?;
+    let said = || "it would not share its locks with the one that writes".to_owned();
+    taken.ok_or_else(|| Error::OnlyReads { table: table.to_string(), said: said() })
 }
 
 fn taking() -> impl FnOnce(sqlx::Error) -> Error {
@@ -49,18 +85,22 @@ fn taking() -> impl FnOnce(sqlx::Error) -> Error {
 
 impl<S: Session> Holder for Held<S> {
     fn is_held(&mut self) -> BoxFuture<'_, bool> {
-        Box::pin(self.session.is_alive())
+        Box::pin(async { self.session.has_lock(&self.table).await.unwrap_or(false) })
     }
 
     fn retake(&mut self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async {
-            match self.lock_anew().await.map_err(taking())? {
-                Some(session) => {
-                    self.session = session;
-                    Ok(())
-                }
-                None => Err(Error::NotAlone { table: self.table.to_string() }),
+            // Taken out, so that one which fails or is given up is not tried again.
+            let mut next = match self.next.take() {
+                Some(next) => next,
+                None => S::open(&self.pool).await.map_err(taking())?,
+            };
+            if self.lock_in(&mut next).await? {
+                self.session = next;
+                return Ok(());
             }
+            self.next = Some(next);
+            Err(Error::NotAlone { table: self.table.to_string() })
         })
     }
 
@@ -70,19 +110,19 @@ impl<S: Session> Holder for Held<S> {
 }
 
 impl<S: Session> Held<S> {
-    /// Takes the lock in a new session. Behind a network that swallows packets the server may still know the old
-    /// one, which would be in our own way for hours: it is ended.
-    async fn lock_anew(&self) -> Result<Option<S>, sqlx::Error> {
-        let mut session = S::open(&self.pool).await?;
-        let mut taken = session.try_lock(&self.table).await?;
-        let tries = if !taken && session.end(&self.session).await? { TRIES } else { 0 };
+    /// Takes the lock in another session. Behind a network that swallows packets the server may still know the old
+    /// one, which would be in our own way: it is ended.
+    async fn lock_in(&self, next: &mut S) -> Result<bool, Error> {
+        if try_lock(next, &self.table).await? {
+            return Ok(true);
+        }
+        let tries = if next.end(&self.session).await.map_err(taking())? { TRIES } else { 0 };
         for _ in 0..tries {
             tokio::time::sleep(BETWEEN_TRIES).await;
-            taken = session.try_lock(&self.table).await?;
-            if taken {
-                break;
+            if try_lock(next, &self.table).await? {
+                return Ok(true);
             }
         }
-        Ok(taken.then_some(session))
+        Ok(false)
     }
 }

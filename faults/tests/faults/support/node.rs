@@ -78,6 +78,11 @@ impl Settings {
         self.workers + SETTLEMENTS
     }
 
+    /// How many rows a node has claimed at least while there is a backlog: it asks for more when half of its queue is free.
+    pub(crate) fn polled_at_least(&self) -> usize {
+        self.cold_queue / 2
+    }
+
     /// Starts the process and waits until its outbox runs.
     pub(crate) async fn start(self) -> Node {
         let complaints = File::create(self.folder.join(format!("{}.log", self.name))).unwrap();

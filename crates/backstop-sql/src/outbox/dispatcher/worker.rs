@@ -11,7 +11,7 @@ use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
 use futures_util::FutureExt;
 use tracing::Instrument as _;
 
-use super::{Feed, Queued};
+use super::{Feed, Queued, Waiting};
 use crate::outbox::burials::Burials;
 use crate::outbox::interceptor::{Interceptors, panicked};
 use crate::outbox::registry::Registry;
@@ -20,9 +20,10 @@ use crate::store::Settle;
 
 /// One worker: an event at a time, from the queue to its settlement.
 pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
-    while let Some((queued, hold)) = feed.queues.pop().await {
+    while let Some(Waiting { queued, hold, turn }) = feed.queues.pop().await {
         feed.show_depths();
-        if feed.has_stood_down() {
+        if !feed.standing.is_up_since(turn) {
+            // Another node has had the table since, and may have delivered it.
             feed.let_go(hold);
             continue;
         }
@@ -34,6 +35,11 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
+        if !feed.standing.is_up_since(turn) && settlement != Settlement::Done {
+            // What another node makes of it counts.
+            feed.let_go(hold);
+            continue;
+        }
         // Where the claim ran out meanwhile, another node has the event, and may deliver it.
         if !feed.claims.has_run_out(queued.event.id()) {
             delivery.bury_if_dead(&queued, &settlement).await;

@@ -10,7 +10,9 @@ use super::sweep::{Next, Seen, Sweep};
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
 use crate::outbox::bell::Bell;
+use crate::outbox::dispatcher::Feed;
 use crate::outbox::in_flight::LettingGo;
+use crate::outbox::standing::Standing;
 use crate::outbox::unheld::Unheld;
 use crate::store::{At, Claim, Due, Order, Place, Row, Settle, Store};
 
@@ -23,6 +25,7 @@ pub(super) struct Cycle {
     pub(super) handler: Arc<dyn PollHandler>,
     pub(super) unheld: Arc<Unheld>,
     letting_go: Option<Arc<LettingGo>>,
+    standing: Arc<Standing>,
     /// Rung when rows were given back that another node may have room for.
     bell: Bell,
     metrics: Arc<telemetry::Outbox>,
@@ -45,6 +48,7 @@ impl Cycle {
             handler,
             unheld: Arc::default(),
             letting_go: None,
+            standing: Arc::default(),
             bell: Bell::default(),
             metrics,
             settings,
@@ -54,15 +58,19 @@ impl Cycle {
     }
 
     /// The cycle of a poller that feeds a dispatcher shares these with it.
-    pub(super) fn feeding(self, unheld: Arc<Unheld>, letting_go: Arc<LettingGo>, bell: Bell) -> Self {
+    pub(super) fn feeding(self, feed: &Feed, bell: Bell) -> Self {
         let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
-        Self { unheld, letting_go: Some(letting_go), sweep, bell, ..self }
+        let (unheld, letting_go) = (feed.unheld().clone(), Some(feed.letting_go().clone()));
+        Self { unheld, letting_go, standing: feed.standing().clone(), sweep, bell, ..self }
     }
 
     /// Polls once, tells what follows, and whether there was anything new.
     pub(super) async fn run(&mut self) -> Result<(Next, bool), Error> {
         if self.unheld.release(&*self.store).await {
             self.bell.ring();
+        }
+        if self.standing.is_down() {
+            return Ok((Next::Rest, false));
         }
         let wanted = self.sweep.batch(self.handler.available_capacity());
         if wanted == 0 {

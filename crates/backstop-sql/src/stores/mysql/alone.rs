@@ -2,33 +2,27 @@
 
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
 
-use super::super::session::Session;
+use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
 
-/// The server ends sessions that do nothing for eight hours, and the lock with them; a year is the longest
-/// it allows.
-const STAY: &str = "set session wait_timeout = 31536000";
+/// The lock of a table. MySQL keeps such locks for the whole server, under names of at most 64 characters, and a
+/// replica has its own.
+const LOCK: &str = "select if(@@global.read_only or @@global.innodb_read_only, null,
+    get_lock(concat('backstop.alone.', md5(concat(database(), '.', ?))), 0))";
 
-/// The lock of a table. MySQL keeps such locks for the whole server, under names of at most 64 characters.
-const LOCK: &str = "select get_lock(concat('backstop.alone.', md5(concat(database(), '.', ?))), 0)";
+const HAS_LOCK: &str = "select not @@global.read_only and not @@global.innodb_read_only and
+    is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', ?)))) = connection_id()";
 
 /// A second lock, which only this session ever takes: numbers of sessions come again after a restart, its name does
 /// not.
 const SIGN: &str = "select get_lock(?, 0)";
 
-/// The number of the session that has a lock.
-const WHOSE: &str = "select is_used_lock(?)";
+/// The number of the session that has a lock. MySQL calls it unsigned, MariaDB does not.
+const WHOSE: &str = "select cast(is_used_lock(?) as signed)";
 
 pub(super) struct Locked {
     connection: MySqlConnection,
     sign: String,
-}
-
-impl Locked {
-    async fn lock(&mut self, lock: &'static str, name: &str) -> Result<bool, sqlx::Error> {
-        let taken: Option<i64> = sqlx::query_scalar(lock).bind(name).fetch_one(&mut self.connection).await?;
-        Ok(taken == Some(1))
-    }
 }
 
 impl Session for Locked {
@@ -36,14 +30,23 @@ impl Session for Locked {
 
     async fn open(pool: &MySqlPool) -> Result<Self, sqlx::Error> {
         let sign = format!("backstop.session.{}", backstop_core::event::next_id());
-        let mut session = Self { connection: pool.acquire().await?.detach(), sign: sign.clone() };
-        sqlx::query(STAY).execute(&mut session.connection).await?;
-        session.lock(SIGN, &sign).await?;
-        Ok(session)
+        let mut connection = detached(pool).await?;
+        let quiet = format!("set session wait_timeout = {}", SILENCE.as_secs());
+        raw_sql(AssertSqlSafe(quiet)).execute(&mut connection).await?;
+        sqlx::query(SIGN).bind(&sign).execute(&mut connection).await?;
+        Ok(Self { connection, sign })
     }
 
-    async fn try_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
-        self.lock(LOCK, table.as_str()).await
+    async fn try_lock(&mut self, table: &TableName) -> Result<Option<bool>, sqlx::Error> {
+        let taken: Option<i64> =
+            sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await?;
+        Ok(taken.map(|taken| taken == 1))
+    }
+
+    async fn has_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
+        let has: Option<i64> =
+            sqlx::query_scalar(HAS_LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await?;
+        Ok(has == Some(1))
     }
 
     async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
@@ -51,10 +54,6 @@ impl Session for Locked {
         let Some(number) = whose.fetch_one(&mut self.connection).await? else { return Ok(false) };
         raw_sql(AssertSqlSafe(format!("kill {number}"))).execute(&mut self.connection).await?;
         Ok(true)
-    }
-
-    async fn is_alive(&mut self) -> bool {
-        self.connection.ping().await.is_ok()
     }
 
     async fn leave(mut self) {

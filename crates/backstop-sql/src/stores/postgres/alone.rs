@@ -2,52 +2,65 @@
 
 use sqlx::{Connection, PgConnection, PgPool};
 
-use super::super::session::Session;
+use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
 
-/// A server may be set to end sessions that do nothing, and the lock with them; where it knows that
-/// setting, this session is exempt.
-const STAY: &str = "select set_config(name, '0', false) from pg_settings where name = 'idle_session_timeout'";
+/// Ends the session when it falls silent, where the server knows that setting.
+const QUIET: &str = "select set_config(name, $1, false) from pg_settings where name = 'idle_session_timeout'";
 
-/// The lock of a table, wherever the search path finds it. PostgreSQL keeps such locks per database.
-const LOCK: &str = "select pg_try_advisory_lock(hashtextextended('backstop.alone.' || coalesce(
-    (select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
-     where c.oid = to_regclass($1)), $1), 0))";
+/// The lock of a table, wherever the search path finds it. PostgreSQL keeps such locks per database, and a standby has
+/// its own.
+const LOCK: &str = "select case when current_setting('transaction_read_only') = 'off' then
+    pg_try_advisory_lock(hashtextextended('backstop.alone.' || coalesce(
+        (select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+         where c.oid = to_regclass($1)), $1), 0)) end";
 
-/// Who this session is. Numbers of processes come again, so the moment of its beginning belongs to it.
-const WHO: &str = "select pid, extract(epoch from backend_start)::text from pg_stat_activity
-    where pid = pg_backend_pid()";
+/// A second lock, which only this session ever takes, so that others can tell who it is.
+const SIGN: &str = "select pg_try_advisory_lock(hashtextextended($1, 0))";
 
-const END: &str = "select pg_terminate_backend(pid) from pg_stat_activity
-    where pid = $1 and extract(epoch from backend_start)::text = $2";
+/// Whether this session has both locks. Nothing but its end takes one away.
+const HAS_LOCKS: &str = "select current_setting('transaction_read_only') = 'off' and 2 <=
+    (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory' and granted)";
+
+const END: &str =
+    "select pg_terminate_backend(pid) from pg_locks where locktype = 'advisory' and objsubid = 1
+    and (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0)
+    and database = (select oid from pg_database where datname = current_database())";
 
 pub(super) struct Locked {
     connection: PgConnection,
-    who: (i32, String),
+    sign: String,
 }
 
 impl Session for Locked {
     type Pool = PgPool;
 
     async fn open(pool: &PgPool) -> Result<Self, sqlx::Error> {
-        let mut connection = pool.acquire().await?.detach();
-        sqlx::query(STAY).execute(&mut connection).await?;
-        let who = sqlx::query_as(WHO).fetch_one(&mut connection).await?;
-        Ok(Self { connection, who })
+        let mut connection = detached(pool).await?;
+        sqlx::query(QUIET).bind(SILENCE.as_millis().to_string()).execute(&mut connection).await?;
+        let sign = format!("backstop.session.{}", backstop_core::event::next_id());
+        sqlx::query(SIGN).bind(&sign).execute(&mut connection).await?;
+        Ok(Self { connection, sign })
     }
 
-    async fn try_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
+    async fn try_lock(&mut self, table: &TableName) -> Result<Option<bool>, sqlx::Error> {
         sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await
     }
 
-    async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
-        let (number, begun) = &other.who;
-        let end = sqlx::query_scalar(END).bind(number).bind(begun);
-        Ok(end.fetch_optional(&mut self.connection).await? == Some(true))
+    async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
+        sqlx::query_scalar(HAS_LOCKS).fetch_one(&mut self.connection).await
     }
 
-    async fn is_alive(&mut self) -> bool {
-        self.connection.ping().await.is_ok()
+    async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
+        let ended = sqlx::query_scalar(END).bind(&other.sign).fetch_optional(&mut self.connection).await;
+        match ended {
+            // Whoever logs in under one role and works under another may not end what is its own.
+            Err(sqlx::Error::Database(said)) if said.code().is_some_and(|code| code == "42501") => {
+                tracing::warn!(%said, "a session of this node that fell silent has the lock, and cannot be ended");
+                Ok(false)
+            }
+            ended => Ok(ended? == Some(true)),
+        }
     }
 
     async fn leave(mut self) {
