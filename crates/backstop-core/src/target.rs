@@ -50,6 +50,41 @@ struct Inner {
     metrics: telemetry::Target,
 }
 
+/// What a target is called.
+///
+/// ```
+/// use backstop_core::target::Name;
+///
+/// let name = Name::from("https://example.com").used_for("orders: OrderPlaced".to_owned());
+/// # assert_ne!(name, Name::from("https://example.com"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    name: String,
+    used_for: Option<String>,
+}
+
+impl Name {
+    /// Says whose events go there. Two targets that are called the same have metrics of their own by it: it is the label
+    /// `for`.
+    pub fn used_for(mut self, what: impl Into<Option<String>>) -> Self {
+        self.used_for = what.into();
+        self
+    }
+}
+
+impl From<String> for Name {
+    fn from(name: String) -> Self {
+        Self { name, used_for: None }
+    }
+}
+
+impl From<&str> for Name {
+    fn from(name: &str) -> Self {
+        name.to_owned().into()
+    }
+}
+
 /// How long events are put off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
@@ -104,15 +139,15 @@ impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(
         kind: &'static str,
-        name: impl Into<String>,
+        name: impl Into<Name>,
         breaker: Config,
         pace: Pace,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let standing =
             Standing { breaker: Breaker::new(breaker), held_until: None, disabled: false, trouble: None };
-        let name = name.into();
-        let metrics = telemetry::Target::of(kind, &name);
+        let Name { name, used_for } = name.into();
+        let metrics = telemetry::Target::of(kind, &name, used_for.as_deref());
         metrics.available.set(1);
         Self(Arc::new(Inner { kind, name, clock, pace, standing: Mutex::new(standing), metrics }))
     }

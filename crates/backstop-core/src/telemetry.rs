@@ -153,12 +153,13 @@ impl Outbox {
 }
 
 component! {
-    /// What a relay counts about its target. Each carries the labels `kind` and `name`, which tell targets apart.
+    /// What a relay counts about its target. Each carries the labels `kind` and `name`, and `for` where it is said whose
+    /// events go there.
     ///
     /// ```
     /// use backstop_core::telemetry::Target;
     ///
-    /// let orders = Target::of("topic", "orders"); // target.delivered{kind="topic",name="orders"}, …
+    /// let orders = Target::of("topic", "orders", None); // target.delivered{kind="topic",name="orders"}, …
     /// orders.delivered.increment();
     /// assert_eq!(orders.delivered.total(), 1);
     /// ```
@@ -171,8 +172,9 @@ component! {
 
 impl Target {
     /// Registers the metrics of one target with the process's recorder, if one is installed by then.
-    pub fn of(kind: &'static str, name: &str) -> Self {
-        let labels = [Label::from_static_parts("kind", kind), Label::new("name", name.to_owned())];
+    pub fn of(kind: &'static str, name: &str, used_for: Option<&str>) -> Self {
+        let mut labels = vec![Label::from_static_parts("kind", kind), Label::new("name", name.to_owned())];
+        labels.extend(used_for.map(|what| Label::new("for", what.to_owned())));
         metrics::with_recorder(|recorder| Self::labelled(Self::DEFAULT_PREFIX, &labels, recorder))
     }
 }

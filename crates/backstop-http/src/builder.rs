@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop_core::breaker;
 use backstop_core::setting::Faults;
-use backstop_core::target::{self, Pace, Target};
+use backstop_core::target::{self, Name, Pace, Target};
 use backstop_core::{Clock, SystemClock};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue, USER_AGENT};
@@ -60,6 +60,7 @@ const OURS: [&str; 9] = [
 pub struct WebhookBuilder {
     url: String,
     name: Option<String>,
+    used_for: Option<String>,
     format: Format,
     source: String,
     secrets: Vec<String>,
@@ -90,6 +91,7 @@ impl WebhookBuilder {
         Self {
             url,
             name: None,
+            used_for: None,
             format: Format::Structured,
             source: "/outbox/outbox".to_owned(),
             secrets: Vec::new(),
@@ -107,6 +109,13 @@ impl WebhookBuilder {
             retry_after_limit: Duration::from_secs(3600),
             clock: Arc::new(SystemClock),
         }
+    }
+
+    /// Says whose events go there, as `orders: OrderPlaced`. It is the label `for` of the target's metrics, and keeps two
+    /// with the same name apart. Defaults to nothing.
+    pub fn used_for(mut self, what: impl Into<String>) -> Self {
+        self.used_for = Some(what.into());
+        self
     }
 
     /// The name by which operators know the target. Defaults to scheme, host and port of the URL.
@@ -269,7 +278,7 @@ impl WebhookBuilder {
         let Some(uri) = uri else { return Err(faults.into_vec().into()) };
         faults.into_result()?;
 
-        let name = self.name.unwrap_or_else(|| url::origin(&uri));
+        let name = Name::from(self.name.unwrap_or_else(|| url::origin(&uri))).used_for(self.used_for);
         let limits = Limits {
             timeout: self.timeout,
             response_head_bytes: self.response_head_limit,

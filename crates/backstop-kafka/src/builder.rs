@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::setting::Faults;
-use backstop_core::target::{self, Pace, Target};
+use backstop_core::target::{self, Name, Pace, Target};
 use backstop_core::{Clock, SystemClock, breaker};
 use rdkafka::config::ClientConfig;
 use rdkafka::error::KafkaError;
@@ -63,6 +63,7 @@ pub struct PublisherBuilder {
     bootstrap_servers: String,
     topic: String,
     name: Option<String>,
+    used_for: Option<String>,
     mode: Mode,
     source: String,
     client_id: String,
@@ -80,6 +81,7 @@ impl PublisherBuilder {
             bootstrap_servers,
             topic,
             name: None,
+            used_for: None,
             mode: Mode::Binary,
             source: "/outbox/outbox".to_owned(),
             client_id: "backstop".to_owned(),
@@ -90,6 +92,13 @@ impl PublisherBuilder {
             pace: Pace::default(),
             clock: Arc::new(SystemClock),
         }
+    }
+
+    /// Says whose events go there, as `orders: OrderPlaced`. It is the label `for` of the target's metrics, and keeps two
+    /// with the same name apart. Defaults to nothing.
+    pub fn used_for(mut self, what: impl Into<String>) -> Self {
+        self.used_for = Some(what.into());
+        self
     }
 
     /// The name by which operators know the target. Defaults to the topic.
@@ -195,7 +204,7 @@ impl PublisherBuilder {
         let Some(connection) = faults.keep("property", connection) else {
             return Err(faults.into_vec().into());
         };
-        let name = self.name.unwrap_or_else(|| self.topic.clone());
+        let name = Name::from(self.name.unwrap_or_else(|| self.topic.clone())).used_for(self.used_for);
         Ok(Publisher::new(Relay {
             connection,
             target: Target::new("topic", name, self.breaker, self.pace, self.clock),

@@ -14,7 +14,7 @@ const LINGER: Duration = Duration::from_millis(5);
 
 /// What is wrong with the settings, in the words of the settings file.
 pub(super) fn check(settings: &Http) -> Result<(), String> {
-    match webhook("check", settings) {
+    match begun("check", settings).build() {
         Ok(_) => Ok(()),
         Err(Error::Settings { faults, .. }) => {
             Err(told(&faults, key).replace("`allow_network`", "`allowed-networks`"))
@@ -32,7 +32,7 @@ fn key(fault: &SettingFault) -> &'static str {
 }
 
 /// The webhook of these settings, which tells that its events come from the outbox of that name.
-pub(super) fn webhook(outbox: &str, settings: &Http) -> Result<Webhook, Error> {
+pub(super) fn begun(outbox: &str, settings: &Http) -> WebhookBuilder {
     let Http { url, format, secrets, timeout, allowed_networks } = settings;
     let webhook = Webhook::to(url).source(format!("/outbox/{outbox}")).timeout(*timeout);
     let webhook = match format {
@@ -41,6 +41,5 @@ pub(super) fn webhook(outbox: &str, settings: &Http) -> Result<Webhook, Error> {
         Format::Batched => webhook.batched(BATCH, LINGER),
     };
     let webhook = secrets.iter().fold(webhook, |webhook, secret| webhook.secret(secret.reveal()));
-    let webhook = allowed_networks.iter().fold(webhook, WebhookBuilder::allow_network);
-    webhook.build()
+    allowed_networks.iter().fold(webhook, WebhookBuilder::allow_network)
 }

@@ -16,11 +16,7 @@ pub(super) fn check(settings: &Kafka) -> Result<(), String> {
 }
 
 /// The publisher of these settings, which tells that its events come from the outbox of that name.
-pub(super) fn publisher(outbox: &str, settings: &Kafka) -> Result<Publisher, Error> {
-    begun(outbox, settings).build()
-}
-
-fn begun(outbox: &str, settings: &Kafka) -> PublisherBuilder {
+pub(super) fn begun(outbox: &str, settings: &Kafka) -> PublisherBuilder {
     let Kafka { bootstrap_servers, topic, format, client_id, timeout, linger, compression } = settings;
     let publisher = Publisher::to(bootstrap_servers.join(","), topic)
         .source(format!("/outbox/{outbox}"))

@@ -69,17 +69,17 @@ impl Made {
     }
 }
 
-/// Makes the handler of these settings, for the outbox of that name.
-pub(crate) fn build(outbox: &str, target: Target<'_>) -> anyhow::Result<Made> {
+/// Makes the handler of these settings, for the outbox of that name and some of its events.
+pub(crate) fn build(outbox: &str, used_for: &str, target: Target<'_>) -> anyhow::Result<Made> {
     match target {
         Target::Log(settings) => Ok(Made::alone(log::Log::new(outbox, settings))),
         Target::Http(settings) => {
-            let webhook = http::webhook(outbox, settings)?;
+            let webhook = http::begun(outbox, settings).used_for(used_for).build()?;
             let target = webhook.target().clone();
             Ok(Made::towards(webhook, target))
         }
         Target::Kafka(settings) => {
-            let publisher = kafka::publisher(outbox, settings)?;
+            let publisher = kafka::begun(outbox, settings).used_for(used_for).build()?;
             let target = publisher.target().clone();
             Ok(Made::towards(publisher, target))
         }

@@ -41,21 +41,20 @@ impl Wiring {
         let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
         for handler in &outbox.handlers {
             let target = Target::of(handler).into_iter().next().context("a handler says nowhere to go")?;
-            let made = handlers::build(&outbox.name, target).with_context(|| handler.path.clone())?;
-            wiring.add(outbox, handler, made, find(&handler.dlq));
+            let used_for = used_for(outbox, handler);
+            let made =
+                handlers::build(&outbox.name, &used_for, target).with_context(|| handler.path.clone())?;
+            wiring.add(&used_for, handler, made, find(&handler.dlq));
         }
         Ok(wiring)
     }
 
-    fn add(&mut self, outbox: &Outbox, settings: &Handler, made: Made, letters: Option<DeadLetters>) {
+    fn add(&mut self, used_for: &str, settings: &Handler, made: Made, letters: Option<DeadLetters>) {
         let Made { handler, target } = made;
         let mut letters = letters.or_else(|| self.letters.clone());
         if let Some((name, inspect)) = target {
             letters = letters.map(|letters| letters.towards(name.as_str()));
-            let about =
-                settings.aggregate_type.as_ref().map(|about| format!(" ({about})")).unwrap_or_default();
-            let shown = format!("{}: {}{about} → {name}", outbox.name, settings.event_type.join(", "));
-            self.targets.push(Arc::new(Beside::new(inspect).named(shown)));
+            self.targets.push(Arc::new(Beside::new(inspect).named(format!("{used_for} → {name}"))));
         }
         self.handlers.push(Wired {
             aggregate_type: settings.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned()),
@@ -89,4 +88,10 @@ impl Wiring {
         }
         builder
     }
+}
+
+/// Whose events a handler is for: no two have the same.
+fn used_for(outbox: &Outbox, handler: &Handler) -> String {
+    let about = handler.aggregate_type.as_ref().map(|about| format!(" ({about})")).unwrap_or_default();
+    format!("{}: {}{about}", outbox.name, handler.event_type.join(", "))
 }

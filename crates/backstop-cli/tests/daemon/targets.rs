@@ -6,17 +6,28 @@ use crate::receiver::Receiver;
 use crate::support::Place;
 
 fn settings(url: &str) -> String {
+    with_handlers(&[handler("[OrderPlaced, OrderPaid]", url)])
+}
+
+fn handler(event_type: &str, url: &str) -> String {
+    format!(
+        "    - aggregate-type: Order
+      event-type: {event_type}
+      http: {{url: '{url}', allowed-networks: 127.0.0.0/8}}
+"
+    )
+}
+
+fn with_handlers(handlers: &[String]) -> String {
     format!(
         "outbox:
   name: orders
   database: {{url: 'sqlite:orders.db'}}
   poller: {{interval-ms: 50}}
   handlers:
-    - aggregate-type: Order
-      event-type: [OrderPlaced, OrderPaid]
-      http: {{url: '{url}', allowed-networks: 127.0.0.0/8}}
-server: {{address: '127.0.0.1:0'}}
-"
+{}server: {{address: '127.0.0.1:0'}}
+",
+        handlers.concat()
     )
 }
 
@@ -46,7 +57,8 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         assert!(told.starts_with("its events wait: ") && told.contains(why), "{told}");
         assert!(!shown.to_string().contains("T0KEN"), "a path may be a secret");
         let (_, metrics) = daemon.get("/metrics", "");
-        let gauge = format!(r#"target_available{{kind="webhook",name="{origin}"}} 0"#);
+        let whose = "orders: OrderPlaced, OrderPaid (Order)";
+        let gauge = format!(r#"target_available{{kind="webhook",name="{origin}",for="{whose}"}} 0"#);
         assert!(metrics.contains(&gauge), "{metrics}");
         // The daemon itself is well, and nobody should restart it.
         let (status, health) = daemon.get("/health", "");
@@ -54,6 +66,23 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         assert_eq!(place.orders().await.row("o-0").await, (0, 0), "NEW, and no try counted");
         daemon.end("-TERM").with(0);
     }
+}
+
+#[tokio::test]
+async fn two_targets_on_one_host_have_metrics_of_their_own() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let orders = handler("OrderPlaced", &format!("http://{closed}/orders"));
+    let paid = handler("OrderPaid", &format!("http://{closed}/paid"));
+    let place = Place::with(&with_handlers(&[orders, paid]));
+    let daemon = place.serve();
+    fill(&place).await;
+    daemon.component("webhook", |shown| shown["health"]["status"] == "degraded");
+    let (_, metrics) = daemon.get("/metrics", "");
+    for (event_type, available) in [("OrderPlaced", 0), ("OrderPaid", 1)] {
+        let labels = format!(r#"kind="webhook",name="http://{closed}",for="orders: {event_type} (Order)""#);
+        assert!(metrics.contains(&format!("target_available{{{labels}}} {available}")), "{metrics}");
+    }
+    daemon.end("-TERM").with(0);
 }
 
 #[tokio::test]
