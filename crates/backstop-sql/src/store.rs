@@ -266,6 +266,11 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(0) })
     }
 
+    /// Which of the claims are still valid, by the ids of their rows. A store whose claims never run out says all.
+    fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(rows.iter().map(|(id, _)| id.clone()).collect()) })
+    }
+
     /// Writes what became of rows, one statement for all that end alike, and tells how many were changed. Fewer
     /// than given means that some had been settled already or belong to somebody else by now. Saying the same
     /// twice changes nothing the second time, if the attempts are given.

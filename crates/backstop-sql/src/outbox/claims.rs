@@ -1,7 +1,7 @@
 //! The claims that this node holds: kept alive while their events wait or are handled, and given back when
 //! nobody will handle them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -88,6 +88,21 @@ impl HeldClaims {
         }
     }
 
+    /// Lets claims run out now: another node has taken their rows. Tells how many of them were still held.
+    fn lost(&self, rows: &[(String, Claim)]) -> usize {
+        let (now, mut held) = (SystemClock.ticks(), self.lock());
+        let mut lost = 0;
+        for (id, claim) in rows {
+            if let Some((of, good_until)) = held.get_mut(id)
+                && of == claim
+            {
+                *good_until = now.min(*good_until);
+                lost += 1;
+            }
+        }
+        lost
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, (Claim, Tick)>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,14 +141,36 @@ async fn renew_until(shutdown: Shutdown, store: Arc<dyn Store>, held: Arc<HeldCl
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + terms.timeout;
         // One that is swallowed must leave time for the next.
-        let renewed = timeout(terms.renew_every(), store.renew(At::Database, &rows)).await;
+        let renewed = timeout(terms.renew_every(), renew(&*store, &rows)).await;
         match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
-            Ok(_) => held.renewed(&rows, until),
+            Ok((renewed, lost)) => {
+                held.renewed(&renewed, until);
+                let lost = held.lost(&lost);
+                if lost > 0 {
+                    tracing::warn!(
+                        lost,
+                        "claims were lost to other nodes, which may deliver their events too"
+                    );
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");
             }
         }
     }
+}
+
+type Claims = Vec<(String, Claim)>;
+
+/// Renews claims, and tells which were and which had been lost. One that was lost looks alive from here if this machine
+/// stood still: its clock stood still with it.
+async fn renew(store: &dyn Store, rows: &[(String, Claim)]) -> Result<(Claims, Claims), Error> {
+    let renewed = store.renew(At::Database, rows).await?;
+    if renewed >= rows.len() as u64 {
+        return Ok((rows.to_vec(), Vec::new()));
+    }
+    let alive: HashSet<_> = store.still_claimed(rows).await?.into_iter().collect();
+    Ok(rows.iter().cloned().partition(|(id, _)| alive.contains(id)))
 }
 
 #[cfg(test)]
@@ -154,6 +191,11 @@ mod tests {
         assert_eq!(held.living(), [("cold".to_owned(), claim())]);
         held.renewed(&[("hot".to_owned(), claim())], SystemClock.ticks() + day);
         assert!(!held.has_run_out("hot"));
+        let other = Claim { seq: 2, ..claim() };
+        assert_eq!(held.lost(&[("hot".to_owned(), other), ("unknown".to_owned(), claim())]), 0);
+        assert!(!held.has_run_out("hot"));
+        assert_eq!(held.lost(&[("hot".to_owned(), claim())]), 1);
+        assert!(held.has_run_out("hot"));
         held.forget("hot");
         assert_eq!(held.take_all(), [("cold".to_owned(), claim())]);
         assert!(held.take_all().is_empty());

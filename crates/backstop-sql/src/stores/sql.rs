@@ -184,19 +184,31 @@ impl SqlStore {
         rows: &[(String, Claim)],
         statement: impl Fn(Statements<'_>, (&str, i64), &[&str]) -> Statement,
     ) -> Result<u64, Error> {
-        let mut claims: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (id, claim) in rows {
-            claims.entry(key(claim)).or_default().push(id.as_str());
-        }
         let mut connection = self.connection().await?;
         let mut changed = 0;
-        for (claim, ids) in &claims {
+        for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                let statement = statement(self.statements(), *claim, ids);
+                let statement = statement(self.statements(), claim, ids);
                 changed += self.execute_alone(&mut *connection, &statement).await?;
             }
         }
         Ok(changed)
+    }
+
+    async fn ids_still_claimed(&self, rows: &[(String, Claim)]) -> Result<Vec<String>, Error> {
+        let mut connection = self.connection().await?;
+        let mut claimed = Vec::new();
+        for (claim, ids) in by_claim(rows) {
+            for ids in ids.chunks(ROWS_PER_STATEMENT) {
+                let statement = self.statements().still_claimed(claim, ids);
+                let found = self.fetch(&mut *connection, &statement, &[Kind::Text]).await?;
+                claimed.extend(found.into_iter().flatten().filter_map(|value| match value {
+                    Value::Text(id) => id,
+                    _ => None,
+                }));
+            }
+        }
+        Ok(claimed)
     }
 
     /// Gives work up that takes too long.
@@ -383,6 +395,10 @@ impl Store for SqlStore {
         Box::pin(self.in_time(self.for_claims(rows, renew)))
     }
 
+    fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(self.in_time(self.ids_still_claimed(rows)))
+    }
+
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(self.in_time(async move {
             let mut connection = self.connection().await?;
@@ -509,4 +525,13 @@ impl fmt::Debug for SqlStore {
             .field("table", &self.table)
             .finish_non_exhaustive()
     }
+}
+
+/// The rows of each claim.
+fn by_claim(rows: &[(String, Claim)]) -> BTreeMap<(&str, i64), Vec<&str>> {
+    let mut claims: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (id, claim) in rows {
+        claims.entry(key(claim)).or_default().push(id.as_str());
+    }
+    claims
 }

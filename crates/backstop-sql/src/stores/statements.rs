@@ -222,6 +222,14 @@ impl Statements<'_> {
         statement
     }
 
+    /// The ids of those rows that still have that claim.
+    pub(super) fn still_claimed(&self, claim: (&str, i64), ids: &[&str]) -> Statement {
+        let mut statement = self.begin("select event_id from {table} where ");
+        push_claimed(&mut statement, claim);
+        self.dialect.push_ids(&mut statement, ids);
+        statement
+    }
+
     /// Counts rows of a status, and stops at the cap.
     pub(super) fn count(&self, status: Status, cap: u32) -> Statement {
         let mut statement = self.begin("select count(*) from (select 1 from {table}");

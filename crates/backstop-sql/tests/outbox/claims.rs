@@ -300,7 +300,7 @@ async fn a_settled_event_is_nobodys() {
 async fn a_claim_is_renewed_while_its_event_waits_and_while_it_is_handled() {
     let shop = Shop::open().await;
     let gate = Slow::gated();
-    let short = Duration::from_millis(150);
+    let short = Duration::from_millis(600);
     let holder = Outbox::multi_node(shop.pool.clone())
         .interval(NEVER)
         .claim_locking_as("a", short)
@@ -335,6 +335,35 @@ async fn a_claim_is_renewed_while_its_event_waits_and_while_it_is_handled() {
     holder.close().await.unwrap();
     node.close().await.unwrap();
     assert_eq!((holder.metrics().settle_late.total(), other.events().len()), (0, 0));
+}
+
+/// As after a machine stood still, and its clock with it: the claims look alive from here.
+#[tokio::test]
+async fn what_another_node_took_while_it_was_queued_is_not_handled_here() {
+    let shop = Shop::open().await;
+    let logs = Logs::catch();
+    let gate = Slow::gated();
+    let recorder = Recording::of(gate.clone());
+    let node = Outbox::multi_node(shop.pool.clone())
+        .interval(NEVER)
+        .claim_locking_as("a", Duration::from_secs(3))
+        .worker_count(1)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&node, vec![order("handled"), order("queued"), order("stolen")]).await;
+    gate.until_began(1).await;
+    let stolen =
+        "update outbox_event set locked_by = 'b', claim_seq = claim_seq + 1 where event_id = 'stolen'";
+    sqlx::query(stolen).execute(&shop.pool).await.unwrap();
+    eventually("the loss to be noticed", async || !logs.having(Level::WARN, "claims were lost").is_empty())
+        .await;
+    gate.open();
+    eventually("the others to be done", async || shop.count(DONE).await == 2).await;
+    node.close().await.unwrap();
+    assert_eq!(recorder.ids(), ["handled", "queued"]);
+    assert_eq!(shop.row("stolen").await.locked_by.as_deref(), Some("b"));
 }
 
 #[tokio::test]

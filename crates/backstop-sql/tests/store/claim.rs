@@ -64,6 +64,17 @@ backstop_testkit::suite! {
         assert_eq!((a.locked_by.as_deref(), a.locked_at), (Some("node-2"), Some(moment(71))));
     }
 
+    async fn a_claim_that_another_node_took_is_neither_renewed_nor_still_valid(it) {
+        it.insert(&events("ab")).await;
+        let mut rows: Vec<_> = it.claim("node-1", 10, 1).await.into_iter().map(|row| (row.id, row.claim.unwrap())).collect();
+        rows.extend(it.claim("node-1", 60, 1).await.into_iter().map(|row| (row.id, row.claim.unwrap())));
+        assert_eq!(it.store.still_claimed(&rows).await.unwrap().len(), 2);
+        assert_eq!(ids(&it.claim("node-2", 71, 2).await), "a");
+        assert_eq!(it.store.renew(at(72), &rows).await.unwrap(), 1);
+        assert_eq!(it.store.still_claimed(&rows).await.unwrap(), ["b"]);
+        assert_eq!((it.state("a").await.locked_at, it.state("b").await.locked_at), (Some(moment(71)), Some(moment(72))));
+    }
+
     /// Rules: O-357.
     async fn two_claims_of_one_owner_at_the_same_instant_share_no_row(it) {
         it.insert(&events("abcd")).await;
