@@ -49,7 +49,8 @@ struct PostgresSessions(PgPool);
 
 impl Sessions for PostgresSessions {
     async fn holder(&self) -> Option<i64> {
-        let locks = "select pid::bigint from pg_locks where locktype = 'advisory'
+        let locks = "select pid::bigint from pg_locks where locktype = 'advisory' and granted
+            and (classid::bigint << 32 | objid::bigint) = hashtextextended('backstop.alone.public.outbox_event', 0)
             and database = (select oid from pg_database where datname = current_database())";
         sqlx::query_scalar(locks).fetch_optional(&self.0).await.unwrap()
     }
@@ -162,6 +163,35 @@ backstop_testkit::suite! {
         let census = first.store().census(100).await.unwrap();
         assert_eq!((census.done.events, census.dead.events), (5, 0));
         assert_eq!(first_saw.events().len(), 1);
+    }
+
+    async fn an_order_is_kept_by_a_node_that_stood_down_and_up_again(place) {
+        let (gate, other_gate) = (Slow::gated(), Slow::gated());
+        let saw = Recording::of(gate.clone());
+        let ordered = |handler| Outbox::ordered(place.pool.clone()).interval(SOON).on("Order", "OrderPlaced", handler);
+        let first = ordered(saw.clone()).start().await.unwrap();
+        append(&first, 3).await;
+        gate.until_began(1).await;
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let second = ordered(Recording::of(other_gate.clone())).drain_timeout(SOON).start();
+        let second = second.await.expect("two seconds are long enough to be first");
+        other_gate.until_began(1).await;
+        eventually_within(HALF_A_MINUTE, "the first to stand down", async || {
+            first.report().await.health != Health::Up
+        }).await;
+        // It leaves before it has delivered anything.
+        second.close().await.unwrap_err();
+        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
+            first.report().await.health == Health::Up
+        }).await;
+        append(&first, 1).await;
+        tokio::time::sleep(2 * SOON).await;
+        gate.open();
+        let events = saw.until(4).await;
+        let in_order: Vec<_> = events.iter().map(|event| event.id().to_owned()).collect();
+        first.close().await.unwrap();
+        assert!(in_order.is_sorted(), "ids rise with time: {in_order:?}");
+        assert_eq!(first.store().census(100).await.unwrap().done.events, 4);
     }
 
     async fn a_session_that_fell_silent_is_not_in_the_way_of_the_next(place) {

@@ -35,8 +35,16 @@ impl Terms {
 /// The claims of events that are queued or being handled.
 #[derive(Debug, Default)]
 pub(super) struct HeldClaims {
-    held: Mutex<HashMap<String, (Claim, Tick)>>,
+    held: Mutex<HashMap<String, HeldClaim>>,
     terms: Option<Terms>,
+}
+
+#[derive(Debug)]
+struct HeldClaim {
+    claim: Claim,
+    good_until: Tick,
+    /// What became of its event is on its way to the table, and ends the claim.
+    settling: bool,
 }
 
 impl HeldClaims {
@@ -51,7 +59,15 @@ impl HeldClaims {
             Source::Hot => terms.hot_grace,
             Source::Cold => terms.timeout,
         };
-        self.lock().insert(id.to_owned(), (claim.clone(), since + good_for));
+        let claim = HeldClaim { claim: claim.clone(), good_until: since + good_for, settling: false };
+        self.lock().insert(id.to_owned(), claim);
+    }
+
+    /// Says that the claim of an event is about to end by itself.
+    pub(super) fn settling(&self, id: &str) {
+        if let Some(held) = self.lock().get_mut(id) {
+            held.settling = true;
+        }
     }
 
     /// Forgets a claim: its row was settled, or somebody else sees to it.
@@ -61,49 +77,45 @@ impl HeldClaims {
 
     /// Whether the claim of an event has run out, so that another node may be handling it by now.
     pub(super) fn has_run_out(&self, id: &str) -> bool {
-        self.lock().get(id).is_some_and(|(_, until)| SystemClock.ticks() >= *until)
+        self.lock().get(id).is_some_and(|held| SystemClock.ticks() >= held.good_until)
     }
 
     /// All claims, which are then no longer held.
     pub(super) fn take_all(&self) -> Vec<(String, Claim)> {
-        self.lock().drain().map(|(id, (claim, _))| (id, claim)).collect()
+        self.lock().drain().map(|(id, held)| (id, held.claim)).collect()
     }
 
     /// The claims that have not run out. One that has must not be taken back from whoever has it now.
     fn living(&self) -> Vec<(String, Claim)> {
         let now = SystemClock.ticks();
         let held = self.lock();
-        let living = held.iter().filter(|(_, (_, until))| now < *until);
-        living.map(|(id, (claim, _))| (id.clone(), claim.clone())).collect()
+        let living = held.iter().filter(|(_, held)| now < held.good_until);
+        living.map(|(id, held)| (id.clone(), held.claim.clone())).collect()
     }
 
     fn renewed(&self, rows: &[(String, Claim)], until: Tick) {
         let mut held = self.lock();
         for (id, claim) in rows {
-            if let Some((of, good_until)) = held.get_mut(id)
-                && of == claim
-            {
-                *good_until = until;
+            if let Some(held) = held.get_mut(id).filter(|held| held.claim == *claim) {
+                held.good_until = until;
             }
         }
     }
 
-    /// Lets claims run out now: another node has taken their rows. Tells how many of them were still held.
+    /// Lets claims run out now: another node has taken their rows. Tells how many that matters to.
     fn lost(&self, rows: &[(String, Claim)]) -> usize {
         let (now, mut held) = (SystemClock.ticks(), self.lock());
         let mut lost = 0;
         for (id, claim) in rows {
-            if let Some((of, good_until)) = held.get_mut(id)
-                && of == claim
-            {
-                *good_until = now.min(*good_until);
+            if let Some(held) = held.get_mut(id).filter(|held| held.claim == *claim && !held.settling) {
+                held.good_until = held.good_until.min(now);
                 lost += 1;
             }
         }
         lost
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Claim, Tick)>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldClaim>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,7 +181,8 @@ async fn renew(store: &dyn Store, rows: &[(String, Claim)]) -> Result<(Claims, C
     if renewed >= rows.len() as u64 {
         return Ok((rows.to_vec(), Vec::new()));
     }
-    let alive: HashSet<_> = store.still_claimed(rows).await?.into_iter().collect();
+    let Ok(alive) = store.still_claimed(rows).await else { return Ok((rows.to_vec(), Vec::new())) };
+    let alive: HashSet<_> = alive.into_iter().collect();
     Ok(rows.iter().cloned().partition(|(id, _)| alive.contains(id)))
 }
 
@@ -196,6 +209,9 @@ mod tests {
         assert!(!held.has_run_out("hot"));
         assert_eq!(held.lost(&[("hot".to_owned(), claim())]), 1);
         assert!(held.has_run_out("hot"));
+        held.settling("cold");
+        assert_eq!(held.lost(&[("cold".to_owned(), claim())]), 0, "it ends by itself");
+        assert!(!held.has_run_out("cold"));
         held.forget("hot");
         assert_eq!(held.take_all(), [("cold".to_owned(), claim())]);
         assert!(held.take_all().is_empty());

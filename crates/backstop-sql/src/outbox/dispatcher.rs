@@ -405,7 +405,7 @@ impl Feed {
         if self.standing.is_down() {
             // The node that has the table delivers it.
             if let Some(Reserved { hold, .. }) = reserved {
-                self.let_go(hold);
+                self.leave(hold);
             }
             return Offer::Refused;
         }
@@ -512,6 +512,12 @@ impl Feed {
     pub(super) fn let_go(&self, hold: Hold) {
         self.claims.forget(&hold.id);
         self.letting_go.let_go(hold);
+    }
+
+    /// Lets go of an event that is still due, for whoever looks next.
+    fn leave(&self, hold: Hold) {
+        self.let_go(hold);
+        self.scheduled.notify_one();
     }
 
     pub(super) fn letting_go(&self) -> &Arc<LettingGo> {

@@ -36,17 +36,20 @@ pub(super) struct Settled {
     pub(super) settle: Settle,
     pub(super) event: Event,
     pub(super) hold: Hold,
+    /// How this node stood when it took the event.
+    pub(super) turn: u64,
 }
 
 impl Settled {
     /// Settlements of one kind are written and told of together.
-    fn kind(&self) -> u8 {
-        match self.settle.settlement {
+    fn kind(&self) -> (u8, u64) {
+        let kind = match self.settle.settlement {
             Settlement::Done => 0,
             Settlement::Deferred { .. } => 1,
             Settlement::Retry { .. } => 2,
             Settlement::Dead { .. } => 3,
-        }
+        };
+        (kind, self.turn)
     }
 }
 
@@ -168,6 +171,13 @@ impl Desk {
         let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
         let (mut pause, mut said_before) = (FIRST_PAUSE, false);
         loop {
+            if !self.may_write(alike) {
+                tracing::warn!(
+                    events = alike.len(),
+                    "another node has the table, and what it makes of events counts"
+                );
+                return;
+            }
             match self.write(&settles).await {
                 Ok(changed) => {
                     // Without claims nobody else settles: what is settled already was settled by the try before.
@@ -195,6 +205,13 @@ impl Desk {
         for settled in alike {
             self.settle_alone(settled).await;
         }
+    }
+
+    /// Whether what became of events is still this node's to tell. That one was handled well always is.
+    fn may_write(&self, alike: &[Settled]) -> bool {
+        alike.first().is_none_or(|first| {
+            first.settle.settlement == Settlement::Done || self.feed.standing().is_up_since(first.turn)
+        })
     }
 
     async fn settle_alone(&self, settled: &Settled) {

@@ -28,8 +28,12 @@ pub(super) trait Session: Sized + Send + Sync + 'static {
     /// Whether it still has the lock of a table, on a server that writes.
     fn has_lock(&mut self, table: &TableName) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
 
-    /// Ends another session, if the server still knows it.
-    fn end(&mut self, other: &Self) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+    /// What it is known by. No other session ever has the same.
+    fn sign(&self) -> &str;
+
+    /// Ends another session of ours, and tells whether the server still knew it: then whatever it had locked is
+    /// nobody else's, even if it may not be ended.
+    fn end(&mut self, sign: &str) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
 
     /// Unlocks and leaves: a server notices the end of a session a moment after the client, and this leaves no gap.
     fn leave(self) -> impl Future<Output = ()> + Send;
@@ -41,7 +45,7 @@ pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
 /// How often a pool is asked, and how long each time: it tries whether a connection still answers before it gives it
 /// away, and one that fell silent is dropped with the question.
-const ASKED: u32 = 5;
+const ASKED: u32 = 9;
 const EACH_TIME: Duration = Duration::from_secs(1);
 
 /// A connection of a pool, for good.
@@ -60,6 +64,8 @@ struct Held<S: Session> {
     session: S,
     /// One that waits for the lock, after the other was lost.
     next: Option<S>,
+    /// The signs of those that were given up, and may have got the lock without our knowing.
+    given_up: Vec<String>,
     pool: S::Pool,
     table: TableName,
 }
@@ -68,7 +74,8 @@ struct Held<S: Session> {
 pub(super) async fn take<S: Session>(pool: &S::Pool, table: &TableName) -> Result<Alone, Error> {
     let mut session = S::open(pool).await.map_err(taking())?;
     if try_lock(&mut session, table).await? {
-        return Ok(Alone::held_by(Held { session, next: None, pool: pool.clone(), table: table.clone() }));
+        let (pool, table) = (pool.clone(), table.clone());
+        return Ok(Alone::held_by(Held { session, next: None, given_up: Vec::new(), pool, table }));
     }
     Err(Error::NotAlone { table: table.to_string() })
 }
@@ -95,10 +102,12 @@ impl<S: Session> Holder for Held<S> {
                 Some(next) => next,
                 None => S::open(&self.pool).await.map_err(taking())?,
             };
+            self.given_up.push(next.sign().to_owned());
             if self.lock_in(&mut next).await? {
-                self.session = next;
+                (self.session, self.given_up) = (next, Vec::new());
                 return Ok(());
             }
+            self.given_up.pop();
             self.next = Some(next);
             Err(Error::NotAlone { table: self.table.to_string() })
         })
@@ -116,13 +125,22 @@ impl<S: Session> Held<S> {
         if try_lock(next, &self.table).await? {
             return Ok(true);
         }
-        let tries = if next.end(&self.session).await.map_err(taking())? { TRIES } else { 0 };
-        for _ in 0..tries {
+        let mut is_ours = false;
+        let own = self.given_up.iter().map(String::as_str).filter(|sign| *sign != next.sign());
+        let own: Vec<_> = own.chain([self.session.sign()]).map(str::to_owned).collect();
+        for sign in own {
+            is_ours |= next.end(&sign).await.map_err(taking())?;
+        }
+        if !is_ours {
+            return Ok(false);
+        }
+        for _ in 0..TRIES {
             tokio::time::sleep(BETWEEN_TRIES).await;
             if try_lock(next, &self.table).await? {
                 return Ok(true);
             }
         }
-        Ok(false)
+        // Nobody else has it, so there is nobody to stand down for.
+        Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
     }
 }

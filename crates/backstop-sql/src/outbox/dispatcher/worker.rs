@@ -24,20 +24,19 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
         feed.show_depths();
         if !feed.standing.is_up_since(turn) {
             // Another node has had the table since, and may have delivered it.
-            feed.let_go(hold);
+            feed.leave(hold);
             continue;
         }
         if feed.claims.has_run_out(queued.event.id()) {
             // Another node may be handling it by now; this one would not be allowed to settle it.
             tracing::warn!(event_id = queued.event.id(), "the claim of an event ran out while it waited");
-            feed.let_go(hold);
-            feed.scheduled().notify_one();
+            feed.leave(hold);
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
         if !feed.standing.is_up_since(turn) && settlement != Settlement::Done {
             // What another node makes of it counts.
-            feed.let_go(hold);
+            feed.leave(hold);
             continue;
         }
         // Where the claim ran out meanwhile, another node has the event, and may deliver it.
@@ -46,7 +45,8 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
         }
         let Queued { event, attempts, claim, .. } = queued;
         let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
-        settled.send(Settled { settle, event, hold }).await;
+        feed.claims.settling(event.id());
+        settled.send(Settled { settle, event, hold, turn }).await;
     }
 }
 

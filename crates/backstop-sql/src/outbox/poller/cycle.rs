@@ -26,6 +26,8 @@ pub(super) struct Cycle {
     pub(super) unheld: Arc<Unheld>,
     letting_go: Option<Arc<LettingGo>>,
     standing: Arc<Standing>,
+    /// How this node stood when rows were last read.
+    turn: u64,
     /// Rung when rows were given back that another node may have room for.
     bell: Bell,
     metrics: Arc<telemetry::Outbox>,
@@ -49,6 +51,7 @@ impl Cycle {
             unheld: Arc::default(),
             letting_go: None,
             standing: Arc::default(),
+            turn: 0,
             bell: Bell::default(),
             metrics,
             settings,
@@ -69,7 +72,8 @@ impl Cycle {
         if self.unheld.release(&*self.store).await {
             self.bell.ring();
         }
-        if self.standing.is_down() {
+        let turn = self.standing.turn();
+        if self.standing.is_down() || !self.may_begin(turn) {
             return Ok((Next::Rest, false));
         }
         let wanted = self.sweep.batch(self.handler.available_capacity());
@@ -82,6 +86,11 @@ impl Cycle {
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
         let rows = self.read(limit, after.as_ref()).await?;
+        if !self.standing.is_up_since(turn) {
+            // Another node has had the table since they were read.
+            self.sweep.start_over();
+            return Ok((Next::Rest, false));
+        }
         if after.is_none() {
             self.show_lag(&rows);
         }
@@ -96,6 +105,17 @@ impl Cycle {
         let new = held > held_before || (held == 0 && self.found != found_before);
         let next = self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks());
         Ok((next, new))
+    }
+
+    /// Whether rows may be taken after this node has stood down and up again. Where the order counts, what it held before
+    /// must be out of its hands first: it would come behind what is read now.
+    fn may_begin(&mut self, turn: u64) -> bool {
+        let is_first = self.turn != turn;
+        if is_first && self.settings.order == Order::Created && self.handler.held() > 0 {
+            return false;
+        }
+        self.turn = turn;
+        true
     }
 
     /// Begins the next look with the first due row, wherever the last one ended.

@@ -6,11 +6,13 @@ use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
 
 /// The lock of a table. MySQL keeps such locks for the whole server, under names of at most 64 characters, and a
-/// replica has its own.
-const LOCK: &str = "select if(@@global.read_only or @@global.innodb_read_only, null,
+/// replica has its own. Newer servers of MariaDB have words for how read-only they are.
+const LOCK: &str =
+    "select if(concat(@@global.read_only) not in ('0', 'OFF') or @@global.innodb_read_only, null,
     get_lock(concat('backstop.alone.', md5(concat(database(), '.', ?))), 0))";
 
-const HAS_LOCK: &str = "select not @@global.read_only and not @@global.innodb_read_only and
+const HAS_LOCK: &str =
+    "select concat(@@global.read_only) in ('0', 'OFF') and not @@global.innodb_read_only and
     is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', ?)))) = connection_id()";
 
 /// A second lock, which only this session ever takes: numbers of sessions come again after a restart, its name does
@@ -49,8 +51,12 @@ impl Session for Locked {
         Ok(has == Some(1))
     }
 
-    async fn end(&mut self, other: &Self) -> Result<bool, sqlx::Error> {
-        let whose = sqlx::query_scalar::<_, Option<i64>>(WHOSE).bind(&other.sign);
+    fn sign(&self) -> &str {
+        &self.sign
+    }
+
+    async fn end(&mut self, sign: &str) -> Result<bool, sqlx::Error> {
+        let whose = sqlx::query_scalar::<_, Option<i64>>(WHOSE).bind(sign);
         let Some(number) = whose.fetch_one(&mut self.connection).await? else { return Ok(false) };
         raw_sql(AssertSqlSafe(format!("kill {number}"))).execute(&mut self.connection).await?;
         Ok(true)
