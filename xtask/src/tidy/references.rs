@@ -18,7 +18,8 @@ fn metrics() -> String {
     let head = "# Metrics\n\n\
         Every metric that Backstop exports, as the code registers them. Names are dotted; Prometheus shows \
         underscores in their place, so `outbox.dispatch.success` is `outbox_dispatch_success`. The first part \
-        is a prefix, which can be set for each component so that several in one process stay apart. Those of `target` have labels in its place: `kind`, `name`, and `for`, which in the daemon tells whose events go there.\n";
+        is a prefix, which can be set for each component so that several in one process stay apart. Those of \
+        `target` have labels in its place: `kind`, `name`, and `for`, which in the daemon tells whose events go there.\n";
     let component = |(prefix, metrics): &(&str, &[Metric])| {
         let rows: String = metrics.iter().map(|metric| row(prefix, metric)).collect();
         format!("\n## `{prefix}`\n\n| metric | kind | meaning |\n|---|---|---|\n{rows}")
