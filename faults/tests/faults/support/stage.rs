@@ -1,5 +1,7 @@
 //! Where a test plays: a fresh PostgreSQL database with the table, an audit of its settlements, and a folder.
 
+use std::time::Duration;
+
 use backstop_sql::TableName;
 use backstop_sql::store::{SqlStore, Store as _};
 use backstop_testkit::eventually_within;
@@ -81,14 +83,20 @@ impl Stage {
 
     /// The events that a node has claimed and not settled.
     pub(crate) async fn claimed_by(&self, node: &str) -> Vec<String> {
-        let claimed = "select event_id from outbox_event where locked_by = $1 and status in (0, 2)";
+        let claimed =
+            "select event_id from outbox_event where locked_by = $1 and status in (0, 2) order by event_id";
         query_scalar(claimed).bind(node).fetch_all(&self.pool).await.unwrap()
     }
 
-    /// Waits until a node has so many claims.
+    /// Waits until a node whose handlers stand still has so many claims, and neither takes nor settles any more.
     pub(crate) async fn until_claimed(&self, node: &str, rows: usize) {
+        let mut before = Vec::new();
         eventually_within(PATIENCE, &format!("{rows} rows claimed by {node}"), async || {
-            self.claimed_by(node).await.len() >= rows
+            let claimed = self.claimed_by(node).await;
+            let is_still = claimed == before;
+            before = claimed;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            is_still && before.len() >= rows
         })
         .await;
     }
