@@ -249,15 +249,6 @@ impl Error {
         }
     }
 
-    /// Whether the connection leads to a server that only reads, and is of no use any more.
-    pub(crate) fn is_of_the_connection(&self) -> bool {
-        match self {
-            Self::OnlyReads { .. } => true,
-            Self::Database { source, .. } => only_reads(source),
-            _ => false,
-        }
-    }
-
     /// The same error, where more is known of what was being done.
     pub(crate) fn doing(self, doing: &'static str) -> Self {
         match self {

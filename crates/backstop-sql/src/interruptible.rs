@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::connection::{Connection, Kind, Transaction};
+use crate::error::only_reads;
 use crate::statement::{Statement, Value};
 use crate::{BoxFuture, Error};
 
@@ -33,7 +34,8 @@ impl<DB: sqlx::Database> Interruptible<DB> {
 
     fn ran<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         self.running = false;
-        self.is_of_use &= !result.as_ref().is_err_and(Error::is_of_the_connection);
+        let reader = matches!(&result, Err(Error::Database { source, .. }) if only_reads(source));
+        self.keep_if(!reader);
         result
     }
 }

@@ -95,6 +95,11 @@ async fn append<DB: Supported>(outbox: &Outbox<DB>, events: usize) {
     tx.commit().await.unwrap();
 }
 
+async fn until_it_stands<DB: Supported>(outbox: &Outbox<DB>, up: bool) {
+    let what = if up { "the node to stand up" } else { "the node to stand down" };
+    eventually_within(HALF_A_MINUTE, what, async || (outbox.report().await.health == Health::Up) == up).await;
+}
+
 backstop_testkit::suite! {
     over { postgres: on_postgres, mysql: on_mysql }
 
@@ -129,9 +134,7 @@ backstop_testkit::suite! {
         assert_eq!(first_saw.events().len(), 1);
 
         second.close().await.unwrap();
-        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
-            first.report().await.health == Health::Up
-        }).await;
+        until_it_stands(&first, true).await;
         append(&first, 2).await;
         first_saw.until(3).await;
         first.close().await.unwrap();
@@ -148,13 +151,9 @@ backstop_testkit::suite! {
         let second = place.node(&second_saw).start();
         let second = second.await.expect("two seconds are long enough to be first");
         second_saw.until(5).await;
-        eventually_within(HALF_A_MINUTE, "the first to stand down", async || {
-            first.report().await.health != Health::Up
-        }).await;
+        until_it_stands(&first, false).await;
         second.close().await.unwrap();
-        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
-            first.report().await.health == Health::Up
-        }).await;
+        until_it_stands(&first, true).await;
 
         // Neither its answer counts, nor is what waited behind it delivered once more.
         gate.open();
@@ -176,14 +175,10 @@ backstop_testkit::suite! {
         let second = ordered(Recording::of(other_gate.clone())).drain_timeout(SOON).start();
         let second = second.await.expect("two seconds are long enough to be first");
         other_gate.until_began(1).await;
-        eventually_within(HALF_A_MINUTE, "the first to stand down", async || {
-            first.report().await.health != Health::Up
-        }).await;
+        until_it_stands(&first, false).await;
         // It leaves before it has delivered anything.
         second.close().await.unwrap_err();
-        eventually_within(HALF_A_MINUTE, "the first to stand up", async || {
-            first.report().await.health == Health::Up
-        }).await;
+        until_it_stands(&first, true).await;
         append(&first, 1).await;
         tokio::time::sleep(2 * SOON).await;
         gate.open();

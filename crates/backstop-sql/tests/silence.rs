@@ -12,12 +12,20 @@ use backstop_testkit::proxy::Proxy;
 use backstop_testkit::servers::{mysql, postgres};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
 fn order(n: usize) -> Event {
     Event::of("OrderPlaced").aggregate("Order", n.to_string()).json(&n).unwrap()
+}
+
+/// Four events whose handlers wait at the gate.
+async fn four_in_hand(outbox: &Outbox<Postgres>, gate: &Slow) {
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all((0..4).map(order).collect()).await.unwrap();
+    tx.commit().await.unwrap();
+    gate.until_began(4).await;
 }
 
 #[tokio::test]
@@ -37,10 +45,7 @@ async fn what_was_handled_while_nothing_came_through_is_written_afterwards_and_n
         .start()
         .await
         .unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append_all((0..4).map(order).collect()).await.unwrap();
-    tx.commit().await.unwrap();
-    gate.until_began(4).await;
+    four_in_hand(&outbox, &gate).await;
 
     proxy.black_hole();
     gate.open();
@@ -115,10 +120,7 @@ async fn what_cannot_be_written_to_a_server_that_only_reads_is_written_when_anot
         .start()
         .await
         .unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append_all((0..4).map(order).collect()).await.unwrap();
-    tx.commit().await.unwrap();
-    gate.until_began(4).await;
+    four_in_hand(&outbox, &gate).await;
 
     // Set before anything else: this session must stay able to write.
     let mut administrator = direct.acquire().await.unwrap();

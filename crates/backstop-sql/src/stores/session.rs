@@ -1,5 +1,6 @@
 //! The right to be the only node, where it is a lock that belongs to a session of its own.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -60,12 +61,15 @@ pub(super) async fn detached<DB: sqlx::Database>(
     Ok(pool.acquire().await?.detach())
 }
 
+/// So many that were given up are remembered; by then the server has ended those before, or soon will.
+const MOST_GIVEN_UP: usize = 8;
+
 struct Held<S: Session> {
     session: S,
     /// One that waits for the lock, after the other was lost.
     next: Option<S>,
     /// The signs of those that were given up, and may have got the lock without our knowing.
-    given_up: Vec<String>,
+    given_up: VecDeque<String>,
     pool: S::Pool,
     table: TableName,
 }
@@ -75,7 +79,7 @@ pub(super) async fn take<S: Session>(pool: &S::Pool, table: &TableName) -> Resul
     let mut session = S::open(pool).await.map_err(taking())?;
     if try_lock(&mut session, table).await? {
         let (pool, table) = (pool.clone(), table.clone());
-        return Ok(Alone::held_by(Held { session, next: None, given_up: Vec::new(), pool, table }));
+        return Ok(Alone::held_by(Held { session, next: None, given_up: VecDeque::new(), pool, table }));
     }
     Err(Error::NotAlone { table: table.to_string() })
 }
@@ -102,12 +106,14 @@ impl<S: Session> Holder for Held<S> {
                 Some(next) => next,
                 None => S::open(&self.pool).await.map_err(taking())?,
             };
-            self.given_up.push(next.sign().to_owned());
-            if self.lock_in(&mut next).await? {
-                (self.session, self.given_up) = (next, Vec::new());
+            let own: Vec<_> =
+                [self.session.sign().to_owned()].into_iter().chain(self.given_up.clone()).collect();
+            self.remember(next.sign().to_owned());
+            if lock_in(&mut next, &self.table, &own).await? {
+                (self.session, self.given_up) = (next, VecDeque::new());
                 return Ok(());
             }
-            self.given_up.pop();
+            self.given_up.pop_back();
             self.next = Some(next);
             Err(Error::NotAlone { table: self.table.to_string() })
         })
@@ -119,28 +125,34 @@ impl<S: Session> Holder for Held<S> {
 }
 
 impl<S: Session> Held<S> {
-    /// Takes the lock in another session. Behind a network that swallows packets the server may still know the old
-    /// one, which would be in our own way: it is ended.
-    async fn lock_in(&self, next: &mut S) -> Result<bool, Error> {
-        if try_lock(next, &self.table).await? {
+    /// Until it is known what became of a session that asks for the lock.
+    fn remember(&mut self, sign: String) {
+        self.given_up.push_back(sign);
+        if self.given_up.len() > MOST_GIVEN_UP {
+            self.given_up.pop_front();
+        }
+    }
+}
+
+/// Takes the lock in another session. Behind a network that swallows packets the server may still know our own old ones,
+/// which would be in our own way: they are ended.
+async fn lock_in<S: Session>(next: &mut S, table: &TableName, own: &[String]) -> Result<bool, Error> {
+    if try_lock(next, table).await? {
+        return Ok(true);
+    }
+    let mut is_ours = false;
+    for sign in own {
+        is_ours |= next.end(sign).await.map_err(taking())?;
+    }
+    if !is_ours {
+        return Ok(false);
+    }
+    for _ in 0..TRIES {
+        tokio::time::sleep(BETWEEN_TRIES).await;
+        if try_lock(next, table).await? {
             return Ok(true);
         }
-        let mut is_ours = false;
-        let own = self.given_up.iter().map(String::as_str).filter(|sign| *sign != next.sign());
-        let own: Vec<_> = own.chain([self.session.sign()]).map(str::to_owned).collect();
-        for sign in own {
-            is_ours |= next.end(&sign).await.map_err(taking())?;
-        }
-        if !is_ours {
-            return Ok(false);
-        }
-        for _ in 0..TRIES {
-            tokio::time::sleep(BETWEEN_TRIES).await;
-            if try_lock(next, &self.table).await? {
-                return Ok(true);
-            }
-        }
-        // Nobody else has it, so there is nobody to stand down for.
-        Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
     }
+    // Nobody else has it, so there is nobody to stand down for.
+    Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
 }
