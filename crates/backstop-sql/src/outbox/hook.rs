@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use backstop_core::Event;
 
-use super::dispatcher::{Feed, Offer, Reserved};
+use super::feed::{Feed, Offer, Reserved};
 use crate::Error;
 use crate::store::Claim;
 

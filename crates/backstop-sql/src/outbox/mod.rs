@@ -91,6 +91,7 @@ mod burials;
 mod claims;
 pub mod dead;
 pub mod dispatcher;
+mod feed;
 mod guard;
 pub mod hook;
 mod in_flight;

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::bell::Bell;
-use super::dispatcher::{Feed, Offer};
+use super::feed::{Feed, Offer};
 use super::interceptor::panicked;
 use super::lifecycle::Lifecycle;
 use super::settings::Faults;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::dispatcher::Feed;
+use super::feed::Feed;
 use super::in_flight::Hold;
 use crate::Error;
 use crate::store::{At, Settle, Store};

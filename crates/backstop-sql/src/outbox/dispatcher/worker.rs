@@ -11,8 +11,9 @@ use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
 use futures_util::FutureExt;
 use tracing::Instrument as _;
 
-use super::{Feed, Queued, Waiting};
+use super::Queued;
 use crate::outbox::burials::Burials;
+use crate::outbox::feed::{Feed, Waiting};
 use crate::outbox::interceptor::{Interceptors, panicked};
 use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
@@ -22,30 +23,30 @@ use crate::store::Settle;
 pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
     while let Some(Waiting { queued, hold, turn }) = feed.queues.pop().await {
         feed.show_depths();
-        if !feed.standing.is_up_since(turn) {
+        if !feed.standing().is_up_since(turn) {
             // Another node has had the table since, and may have delivered it.
             feed.leave(hold);
             continue;
         }
-        if feed.claims.has_run_out(queued.event.id()) {
+        if feed.claims().has_run_out(queued.event.id()) {
             // Another node may be handling it by now; this one would not be allowed to settle it.
             tracing::warn!(event_id = queued.event.id(), "the claim of an event ran out while it waited");
             feed.leave(hold);
             continue;
         }
         let settlement = delivery.deliver(&queued).await;
-        if !feed.standing.is_up_since(turn) && settlement != Settlement::Done {
+        if !feed.standing().is_up_since(turn) && settlement != Settlement::Done {
             // What another node makes of it counts.
             feed.leave(hold);
             continue;
         }
         // Where the claim ran out meanwhile, another node has the event, and may deliver it.
-        if !feed.claims.has_run_out(queued.event.id()) {
+        if !feed.claims().has_run_out(queued.event.id()) {
             delivery.bury_if_dead(&queued, &settlement).await;
         }
         let Queued { event, attempts, claim, .. } = queued;
         let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
-        feed.claims.settling(event.id());
+        feed.claims().settling(event.id());
         settled.send(Settled { settle, event, hold, turn }).await;
     }
 }

@@ -10,7 +10,7 @@ use super::sweep::{Next, Seen, Sweep};
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
 use crate::outbox::bell::Bell;
-use crate::outbox::dispatcher::Feed;
+use crate::outbox::feed::Feed;
 use crate::outbox::in_flight::LettingGo;
 use crate::outbox::standing::Standing;
 use crate::outbox::unheld::Unheld;
