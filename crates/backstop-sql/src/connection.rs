@@ -11,6 +11,8 @@ use crate::{BoxFuture, Error};
 pub enum Kind {
     /// Text; JSON columns are read as text too.
     Text,
+    /// The key of a row: text, or the bytes of what should be text and is not.
+    Key,
     /// A whole number.
     Int,
     /// A moment.
@@ -79,7 +81,8 @@ macro_rules! sqlx_connection {
     };
     (
         $database:ty, $connection:ty,
-        write_time: $write_time:expr, read_time: $read_time:expr, write_texts: $write_texts:expr
+        write_time: $write_time:expr, read_time: $read_time:expr, write_texts: $write_texts:expr,
+        holds_bytes: $holds_bytes:expr
     ) => {
         impl $crate::connection::Connection for $connection {
             fn in_transaction(&self) -> bool {
@@ -174,6 +177,7 @@ macro_rules! sqlx_connection {
                 $crate::statement::Value::Text(text) => query.bind(text.as_deref()),
                 $crate::statement::Value::Int(number) => query.bind(*number),
                 $crate::statement::Value::Time(moment) => query.bind(moment.map($write_time)),
+                $crate::statement::Value::Bytes(bytes) => query.bind(bytes.as_slice()),
                 $crate::statement::Value::Texts(texts) => query.bind($write_texts(texts)),
                 // Never bound: it only comes out of rows.
                 $crate::statement::Value::Unreadable(_) => query.bind(None::<&str>),
@@ -190,6 +194,14 @@ macro_rules! sqlx_connection {
             let read =
                 match kind {
                     $crate::connection::Kind::Text => row.try_get_unchecked(index).map(Value::Text),
+                    $crate::connection::Kind::Key => {
+                        let text = (!$holds_bytes(row, index)).then(|| row.try_get_unchecked(index).ok());
+                        let bytes = |bytes: Option<Vec<u8>>| bytes.map_or(Value::Text(None), Value::Bytes);
+                        match text.flatten() {
+                            Some(text) => Ok(Value::Text(text)),
+                            None => row.try_get_unchecked(index).map(bytes),
+                        }
+                    }
                     $crate::connection::Kind::Int => row.try_get_unchecked(index).map(Value::Int),
                     $crate::connection::Kind::Time => row.try_get_unchecked(index).map(|stored| {
                         match Option::map(stored, $read_time).transpose() {

@@ -138,10 +138,10 @@ pub enum Error {
         known: i64,
     },
 
-    /// Another process delivers from this table, and neither knows of the other.
+    /// Another process delivers from this table, and at least one of the two is for a single node.
     #[error(
-        "another process runs an outbox for one node on table {table}; stop it, use `multi_node`, or switch this \
-         check off with `guard(false)`"
+        "another process delivers from table {table}, and it or this one is for a single node; stop it, run both in the \
+         mode for several nodes, or switch this check off (setting `guard`)"
     )]
     NotAlone {
         /// The table.
@@ -157,11 +157,29 @@ pub enum Error {
         source: std::io::Error,
     },
 
+    /// A pooler between us and the database shares connections, and nobody said so.
+    #[error(
+        "a pooler such as PgBouncer shares this connection between transactions, so that neither prepared statements nor \
+         locks stay with it; say so with the setting `behind_pooler` (in a settings file `database.behind-pooler: true`), \
+         or connect to the database itself"
+    )]
+    Pooler,
+
     /// An event was to be appended outside any transaction.
     #[error(
         "no transaction is open: begin one first, so that the event is stored together with what it tells of"
     )]
     NoTransaction,
+
+    /// The database rolled the transaction back before it was to be committed.
+    #[error(
+        "the database has rolled this transaction back, so there is nothing to commit: {said}; an error of an earlier \
+         statement in it was passed over, look for that one and run the whole transaction again"
+    )]
+    RolledBack {
+        /// What the database said when it was asked.
+        said: String,
+    },
 
     /// A hook refused the events before they were written.
     #[error("a hook refused the events: {0}")]
@@ -268,23 +286,27 @@ fn is_outage(error: &sqlx::Error) -> bool {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         sqlx::Error::Database(said) => {
             let by_code = said.code().is_some_and(|code| is_outage_code(&code));
-            by_code || FULL.contains(&mysql_number(&**said)) || only_reads(error)
+            by_code || PASSING.contains(&mysql_number(&**said)) || only_reads(error)
         }
         _ => false,
     }
 }
 
-/// What servers say when they are not there for anybody: SQLSTATE of lost connections, of a server that starts, stops,
-/// has no connection left or a full disk. SQLite's numbers, with details in their higher bytes: busy, locked and full.
+/// What servers say when they are not there for anybody, or had no time: SQLSTATE of lost connections, of a server that
+/// starts, stops, has no connection left or a full disk, of locks and statements that took too long, of deadlocks.
+/// SQLite's numbers, with details in their higher bytes: busy, locked, interrupted, a disk that fails or is full.
 fn is_outage_code(code: &str) -> bool {
-    const SQLITE: [u32; 3] = [5, 6, 13];
+    const SQLITE: [u32; 5] = [5, 6, 9, 10, 13];
+    const TIMED_OUT: [&str; 6] = ["55P03", "57014", "25P03", "40001", "40P01", "70100"];
+    const NO_ROOM: [&str; 2] = ["53100", "53300"];
     let is_sqlites = code.len() < 5 && code.parse().is_ok_and(|code: u32| SQLITE.contains(&(code & 0xff)));
     let is_standard = code.starts_with("08") || code.starts_with("57P");
-    is_sqlites || is_standard || code == "53100" || code == "53300"
+    is_sqlites || is_standard || TIMED_OUT.contains(&code) || NO_ROOM.contains(&code)
 }
 
-/// MySQL's numbers for a full disk: told so, a file that cannot be written, a table that can grow no more.
-const FULL: [u16; 3] = [1021, 1026, 1114];
+/// MySQL's numbers: a disk that is full, told so, by a file that cannot be written, by a table that can grow no more; a
+/// lock, a statement, a transaction that took too long.
+const PASSING: [u16; 7] = [1021, 1026, 1114, 1205, 1969, 3024, 4031];
 
 /// Whether the server takes no changes, from anybody.
 pub(crate) fn only_reads(error: &sqlx::Error) -> bool {
@@ -313,7 +335,9 @@ mod tests {
         assert!(error(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())).is_outage());
         assert!(!error(sqlx::Error::PoolClosed).is_outage());
         assert!(!Error::NoTransaction.is_outage());
-        let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13"];
+        let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13", "9", "778"];
+        let timed_out = ["55P03", "57014", "40001", "40P01", "25P03", "70100"];
+        assert!(timed_out.into_iter().all(is_outage_code));
         assert!(passing.into_iter().all(is_outage_code));
         assert!(
             !["23505", "22P02", "53200", "1", "19", "2067", "266", "HY000"].into_iter().any(is_outage_code)

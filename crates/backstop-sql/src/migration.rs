@@ -61,12 +61,14 @@ pub(crate) async fn migrate(
     table: &TableName,
 ) -> Result<(), Error> {
     // Whoever may not create tables can still be told that there is nothing to create.
-    if check(dialect, &mut *connections.connection().await?, table).await.is_ok() {
-        return Ok(());
-    }
+    let is_missing = match check(dialect, &mut *connections.connection().await?, table).await {
+        Ok(()) => return Ok(()),
+        Err(Error::Database { source, .. }) => dialect.explain(&source) == Some(Explanation::NoTable),
+        Err(_) => false,
+    };
     let mut transaction = connections.transaction(dialect.migration_begin()).await?;
     dialect.lock_migrations(&mut *transaction).await?;
-    let migrated = migrate_locked(dialect, &mut *transaction, table).await;
+    let migrated = migrate_locked(dialect, &mut *transaction, table, is_missing).await;
     // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
     let unlocked = dialect.unlock_migrations(&mut *transaction).await;
     migrated.and(unlocked)?;
@@ -77,10 +79,13 @@ async fn migrate_locked(
     dialect: &dyn Dialect,
     connection: &mut dyn Connection,
     table: &TableName,
+    is_missing: bool,
 ) -> Result<(), Error> {
     run(dialect, connection, HISTORY).await?;
-    let current = version_of(dialect, connection, table).await?;
-    not_newer(dialect, table, current)?;
+    let noted = version_of(dialect, connection, table).await?;
+    not_newer(dialect, table, noted)?;
+    // A table that somebody dropped is made again from the beginning, whatever was noted of it.
+    let current = if is_missing { 0 } else { noted };
     for migration in dialect.migrations().iter().filter(|migration| migration.version > current) {
         tracing::info!(table = %table, version = migration.version, "migrating");
         for statement in migration.statements(table) {

@@ -64,6 +64,7 @@ fn translate(backend: DbBackend, statement: &Statement) -> sea_orm::Statement {
         Value::Text(text) => text.clone().into(),
         Value::Int(number) => (*number).into(),
         Value::Time(moment) => bind_time(backend, *moment),
+        Value::Bytes(bytes) => bytes.clone().into(),
         Value::Texts(texts) => texts.clone().into(),
         // Never bound: it only comes out of rows.
         Value::Unreadable(_) => None::<String>.into(),
@@ -82,7 +83,7 @@ fn bind_time(backend: DbBackend, moment: Option<Timestamp>) -> sea_orm::Value {
 
 fn read(backend: DbBackend, row: &QueryResult, index: usize, kind: Kind) -> Value {
     let read = match kind {
-        Kind::Text => row.try_get_by_index(index).map(Value::Text),
+        Kind::Text | Kind::Key => row.try_get_by_index(index).map(Value::Text),
         Kind::Int => row.try_get_by_index(index).map(Value::Int),
         Kind::Time => read_time(backend, row, index),
     };

@@ -15,6 +15,8 @@ pub enum Value {
     Int(Option<i64>),
     /// A moment in UTC, or NULL.
     Time(Option<Timestamp>),
+    /// Only of keys: bytes in a column of texts that are no text.
+    Bytes(Vec<u8>),
     /// Only bound, and only where the database has arrays: any number of texts behind one mark, so that
     /// the text of the statement does not change with their number.
     Texts(Vec<String>),
@@ -30,6 +32,7 @@ impl fmt::Debug for Value {
             Self::Text(Some(text)) => write!(f, "text of {} bytes", text.len()),
             Self::Int(Some(number)) => write!(f, "{number}"),
             Self::Time(Some(moment)) => write!(f, "{moment}"),
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
             Self::Texts(texts) => write!(f, "{} texts", texts.len()),
             Self::Unreadable(_) => f.write_str("unreadable"),
         }

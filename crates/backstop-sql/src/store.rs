@@ -10,6 +10,8 @@ use backstop_core::{Event, Timestamp};
 use crate::connection::Connection;
 use crate::{BoxFuture, Error};
 
+#[doc(hidden)]
+pub use crate::stores::Share;
 pub use crate::stores::{DatabaseKind, SqlStore};
 
 /// Which clock a question is asked by.
@@ -82,7 +84,7 @@ pub enum Order {
     Created,
 }
 
-/// A right to settle one row: who took it, and the how-many-eth taking it was.
+/// A right to settle one row: who took it, and the number of the claim.
 ///
 /// The number is raised by each claim of the row, so that a node which lost its claim cannot settle
 /// what the next owner is delivering, even if that owner is itself.
@@ -119,10 +121,14 @@ pub struct Row {
     pub attempts: u32,
     /// The claim it was read under, if it was claimed.
     pub claim: Option<Claim>,
+    /// How often the row has been claimed or replayed: a settlement without a claim is fenced by it.
+    pub generation: i64,
     /// Since when it has been due, if that can be read.
     pub due_at: Option<Timestamp>,
     /// When it was created, if that can be read.
     pub created_at: Option<Timestamp>,
+    /// The key of a row whose id is not text, so that it can be reached all the same. Its `id` only shows it.
+    pub key: Option<Vec<u8>>,
     /// The event, or why its row cannot be decoded.
     pub event: Result<Event, String>,
 }
@@ -144,8 +150,60 @@ pub struct Settle {
     /// How many tries had failed before. If given, a retry is counted only while the row says the same, so
     /// that it counts once however often it is written.
     pub attempts: Option<u32>,
+    /// Without a claim, how often the row had been claimed or replayed when it was read: if given, a row that was
+    /// replayed since is left alone.
+    pub generation: Option<i64>,
     /// What is written.
     pub settlement: Settlement,
+}
+
+/// When the table has to be looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextDue {
+    /// When the question was answered, by the database's clock.
+    pub asked_at: Timestamp,
+    /// How long after that the next row becomes due; zero if it has become due already, none if none is scheduled.
+    pub after: Option<Duration>,
+}
+
+/// A row that cannot be decoded, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The event's id, as far as it can be shown.
+    pub id: String,
+    /// The key of a row whose id is not text.
+    pub key: Option<Vec<u8>>,
+    /// The claim it was read under.
+    pub claim: Option<Claim>,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// What an outbox does with its table beyond reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// It changes rows.
+    pub update: bool,
+    /// It deletes rows.
+    pub delete: bool,
+}
+
+impl Unreadable {
+    /// Its burial, if it is reached by its id.
+    pub fn settle(&self) -> Settle {
+        Settle {
+            id: self.id.clone(),
+            claim: self.claim.clone(),
+            attempts: None,
+            generation: None,
+            settlement: Settlement::Dead { error: self.error() },
+        }
+    }
+
+    /// What its row says of it.
+    pub fn error(&self) -> String {
+        format!("the row cannot be decoded: {}", self.problem)
+    }
 }
 
 /// How many rows there are of each status, counted up to a cap.
@@ -242,10 +300,41 @@ pub trait Store: Send + Sync + 'static {
     /// Reads due rows without taking them. Only safe where one node reads the table.
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-    /// How long it takes until the next pending row becomes due; none if no row is scheduled ahead. A store
-    /// that cannot tell leaves it to the poller's interval.
-    fn next_due(&self, _at: At) -> BoxFuture<'_, Result<Option<Duration>, Error>> {
+    /// When the next pending row becomes due that was scheduled ahead at the moment `since`, by the database's clock:
+    /// one that has become due meanwhile is told too. A store that cannot tell leaves it to the poller's interval.
+    fn next_due(&self, _at: At, _since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
         Box::pin(async { Ok(None) })
+    }
+
+    /// Checks that the table may be used in these ways. A store that cannot tell says yes.
+    fn check_rights(&self, _rights: Rights) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Which of these events are in the table, as the caller's transaction sees it or, without one, as everybody
+    /// does. An error [`Error::RolledBack`] says that the caller's transaction is none any more. A store that cannot
+    /// tell says all.
+    fn present<'a>(
+        &'a self,
+        _connection: Option<&'a mut dyn Connection>,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(ids.to_vec()) })
+    }
+
+    /// Pending rows whose moment cannot be read and never comes, so that no poll finds them. Most databases have none.
+    fn never_due(&self, _limit: u32) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Due rows that `owner` has claimed already, under the claims they have. A store that cannot tell says none.
+    fn owned<'a>(
+        &'a self,
+        _owner: &'a Arc<str>,
+        _at: At,
+        _limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
     }
 
     /// Takes due rows for `owner`. A row that another owner took is left alone until that claim is older
@@ -257,13 +346,18 @@ pub trait Store: Send + Sync + 'static {
         due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-    /// Gives claimed rows back, for any node to take at once.
+    /// Gives claimed rows back, for any node to take at once, and tells how many. Rows that somebody else holds, as in
+    /// a transaction that has not committed, are passed over.
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>>;
 
-    /// Makes claims as new as if they had just been taken, and tells how many are still valid. A store whose
-    /// claims never run out has nothing to do.
-    fn renew<'a>(&'a self, _at: At, _rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(async { Ok(0) })
+    /// Makes claims as new as if they had just been taken, and tells of which rows, by their ids. Rows that somebody
+    /// else holds for the moment are passed over. A store whose claims never run out has nothing to do, and says all.
+    fn renew<'a>(
+        &'a self,
+        _at: At,
+        rows: &'a [(String, Claim)],
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(rows.iter().map(|(id, _)| id.clone()).collect()) })
     }
 
     /// Which of the claims are still valid, by the ids of their rows. A store whose claims never run out says all.
@@ -275,6 +369,20 @@ pub trait Store: Send + Sync + 'static {
     /// than given means that some had been settled already or belong to somebody else by now. Saying the same
     /// twice changes nothing the second time, if the attempts are given.
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Which of these settlements a row still waits for, by their ids: said after [`settle`](Self::settle) it means
+    /// that the database took the statement and changed nothing. A store that cannot tell says none.
+    fn unsettled<'a>(&'a self, _settles: &'a [Settle]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    /// Buries rows that cannot be decoded, and tells how many were changed.
+    fn bury_unreadable<'a>(&'a self, at: At, rows: &'a [Unreadable]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let settles: Vec<_> = rows.iter().map(Unreadable::settle).collect();
+            self.settle(at, &settles).await
+        })
+    }
 
     /// Counts rows by status, each up to `cap`.
     fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>>;

@@ -224,7 +224,8 @@ static DATABASE: &[Key] = &[
         "guard",
         Kind::Flag,
         Is("true"),
-        "Whether a second process on the same table is refused, in the modes for one node.",
+        "Whether another process on the same table is refused where one of the two is for a single node. Switch it off in \
+         such a mode behind a pooler.",
     ),
 ];
 
@@ -241,6 +242,12 @@ static DISPATCHER: &[Key] = &[
         AT_LEAST_ONE,
         Is("1000"),
         "How many events found by the poller may wait in memory.",
+    ),
+    one(
+        "queue-bytes",
+        AT_LEAST_ONE,
+        Is("67108864"),
+        "How many bytes of events may wait in memory, in each of the two queues.",
     ),
     one(
         "max-attempts",

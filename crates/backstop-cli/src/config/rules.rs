@@ -69,6 +69,7 @@ impl Rules<'_> {
             );
         }
         self.beside_java(outbox);
+        self.guard(outbox);
         if *mode != Mode::WriterOnly && outbox.handlers.is_empty() {
             let what = "is required: without handlers every event would be dead at once; for change-data capture use \
                         mode: writer-only";
@@ -112,10 +113,25 @@ impl Rules<'_> {
         }
     }
 
+    /// A lock belongs to a session, and behind a pooler no session is a node's own.
+    fn guard(&mut self, Outbox { path, mode, database, .. }: &Outbox) {
+        let alone = matches!(mode, Mode::SingleNode | Mode::Ordered);
+        if alone && database.guard && database.behind_pooler {
+            let what = format!(
+                "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or see to it that there is one \
+                 process, and write guard: false"
+            );
+            let key =
+                if self.places.has(&format!("{path}.database.guard")) { "guard" } else { "behind-pooler" };
+            let what = if key == "guard" { what } else { format!("database.guard {what}") };
+            self.fault(&format!("{path}.database.{key}"), what);
+        }
+    }
+
     /// Settings that mean nothing in the mode, or while their group is switched off.
     fn without_effect(&mut self, Outbox { path, mode, purge, claim_locking, .. }: &Outbox) {
         let idle: &[&str] = match mode {
-            Mode::MultiNode => &["database.guard"],
+            Mode::MultiNode => &[],
             Mode::SingleNode => &["claim-locking"],
             Mode::Ordered => &[
                 "claim-locking",

@@ -123,6 +123,7 @@ pub(crate) struct Dispatcher {
     pub(crate) worker_count: usize,
     pub(crate) hot_queue_capacity: usize,
     pub(crate) cold_queue_capacity: usize,
+    pub(crate) queue_bytes: usize,
     pub(crate) max_attempts: u32,
     #[serde(rename = "drain-timeout-ms", deserialize_with = "millis")]
     pub(crate) drain_timeout: Duration,

@@ -98,11 +98,10 @@ async fn build_and_start<DB: Reached>(
     wiring: &Wiring,
     several: bool,
 ) -> anyhow::Result<Outbox<DB>> {
-    let guard = settings.database.guard;
     let started = match settings.mode {
         settings::Mode::SingleNode => {
             let builder = common(Outbox::single_node(pool), settings, several);
-            tuned(delivering(builder, settings, wiring), settings).guard(guard).start().await
+            tuned(delivering(builder, settings, wiring), settings).start().await
         }
         settings::Mode::MultiNode => {
             let builder = common(Outbox::multi_node(pool), settings, several);
@@ -116,7 +115,7 @@ async fn build_and_start<DB: Reached>(
         }
         settings::Mode::Ordered => {
             let builder = common(Outbox::ordered(pool), settings, several);
-            delivering(builder, settings, wiring).guard(guard).start().await
+            delivering(builder, settings, wiring).start().await
         }
         settings::Mode::WriterOnly => common(Outbox::writer_only(pool), settings, several).start().await,
     };
@@ -158,8 +157,10 @@ fn delivering<DB: Supported, M: Delivering>(
     settings: &Settings,
     wiring: &Wiring,
 ) -> Builder<DB, M> {
-    let Settings { poller, dispatcher, .. } = settings;
+    let Settings { database, poller, dispatcher, .. } = settings;
     let builder = builder
+        .guard(database.guard)
+        .queue_bytes(dispatcher.queue_bytes)
         .interval(poller.interval)
         .batch_size(poller.batch_size)
         .skip_recent(poller.skip_recent)

@@ -13,10 +13,11 @@ use super::bell::{Bell, RingAfterCommit, Ringing};
 use super::burials::Burials;
 use super::claims::{Renewal, Terms};
 use super::guard::Guard;
-use super::hook::{Hook, Hooks, HotPath};
+use super::hook::{Hook, Hooks};
+use super::hot_path::HotPath;
 use super::in_flight::Tracker;
 use super::interceptor::Interceptor;
-use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, SingleNode, Tunable};
+use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, Tunable};
 use super::poller::{Locking, new_owner};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
@@ -26,7 +27,8 @@ use super::writer::Writer;
 use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
 use crate::pooler::Pooled;
-use crate::store::{Born, Done, Order, SqlStore, Store};
+use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
+use crate::stores::Share;
 use crate::{Error, Supported, TableName, TimeZone};
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
@@ -197,11 +199,17 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         });
         let ready = if self.migrate { store.migrate() } else { store.check() };
         ready.await?;
-        let alone = match M::MODE {
-            Kind::SingleNode | Kind::Ordered if self.guard && self.reach == Reach::Direct => {
-                Some(DB::alone(&self.pool, &table).await?)
-            }
-            _ => None,
+        let rights = Rights { update: M::MODE != Kind::WriterOnly, delete: self.purge.is_some() };
+        store.check_rights(rights).await?;
+        let share = match M::MODE {
+            Kind::SingleNode | Kind::Ordered => Some(Share::Alone),
+            Kind::MultiNode => Some(Share::Claiming),
+            Kind::WriterOnly => None,
+        };
+        // Behind a pooler no session is a node's own, so none can hold a lock; nodes that claim can do without.
+        let right = match share.filter(|_| self.guard && self.reach == Reach::Direct) {
+            Some(share) => Some(DB::right(&self.pool, &table, share).await?),
+            None => None,
         };
 
         let metrics = Arc::new(match &self.recorder {
@@ -226,24 +234,22 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 self.poller.clone().feeding(store.clone(), &dispatcher.feed(), bell.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
-        let writer = self.writer(&store, dispatcher.as_ref(), &bell, &metrics);
-        let renewal = match (&dispatcher, self.terms()) {
-            (Some(dispatcher), Some(terms)) => {
-                Some(Renewal::start(store.clone(), dispatcher.feed().claims().clone(), terms)?)
+        let hot_path = dispatcher.as_ref().map(|it| self.hot_path(&store, it)).transpose()?.flatten();
+        let writer = self.writer(&store, hot_path.clone(), &bell, &metrics);
+        let renewer = dispatcher.as_ref().and_then(dispatcher::Dispatcher::renewer);
+        let renewal = renewer.map(Renewal::start).transpose()?;
+        let guard = match (right, &dispatcher, &poller) {
+            (Some(right), Some(dispatcher), Some(poller)) => {
+                Some(Guard::start(right, dispatcher.feed().standing().clone(), poller.nudged())?)
             }
             _ => None,
         };
-        let guard = match (alone, &dispatcher, &poller) {
-            (Some(alone), Some(dispatcher), Some(poller)) => {
-                Some(Guard::start(alone, dispatcher.feed().standing().clone(), poller.nudged())?)
-            }
-            _ => None,
-        };
-        let standing = dispatcher.as_ref().map(|it| it.feed().standing().clone()).unwrap_or_default();
-        let reporter = Reporter::new(self.name, store.clone(), standing, metrics.clone());
+        let feed = dispatcher.as_ref().map(dispatcher::Dispatcher::feed);
+        let reporter = Reporter::new(self.name, store.clone(), feed, metrics.clone());
         let inner = Inner {
             store,
             writer,
+            hot_path,
             dispatcher,
             renewal,
             poller,
@@ -253,6 +259,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             guard,
             bell,
             ringing: Ringing::default(),
+            closing: tokio::sync::Mutex::default(),
         };
         let heard = self.reach == Reach::Direct;
         inner.start_loops(M::MODE, wake_ups.map(|wake_ups| (wake_ups, heard))).await?;
@@ -289,26 +296,39 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         }
     }
 
-    /// The writer, with the hot path where the mode has one.
+    /// The claim that rows are born with, where several nodes share the table.
+    fn born(&self) -> Option<Born> {
+        self.poller.locking.as_ref().map(|Locking { owner, timeout }| Born {
+            owner: owner.clone(),
+            age: timeout.saturating_sub(self.born_for(*timeout)),
+        })
+    }
+
+    /// The way from a commit to the workers, where the mode has one.
+    fn hot_path(
+        &self,
+        store: &Arc<dyn Store>,
+        dispatcher: &dispatcher::Dispatcher,
+    ) -> Result<Option<Arc<HotPath>>, Error> {
+        if !matches!(M::MODE, Kind::SingleNode | Kind::MultiNode) {
+            return Ok(None);
+        }
+        let claim = self.born().as_ref().map(Born::claim);
+        HotPath::start(dispatcher.feed(), claim, store.clone(), self.dispatcher.hot_capacity).map(Some)
+    }
+
     fn writer(
         &mut self,
         store: &Arc<dyn Store>,
-        dispatcher: Option<&dispatcher::Dispatcher>,
+        hot_path: Option<Arc<HotPath>>,
         bell: &Bell,
         metrics: &Arc<telemetry::Outbox>,
     ) -> Writer {
         let mut hooks = std::mem::take(&mut self.hooks);
-        let born = self.poller.locking.as_ref().map(|Locking { owner, timeout }| Born {
-            owner: owner.clone(),
-            age: timeout.saturating_sub(self.born_for(*timeout)),
-        });
-        if let (Kind::SingleNode | Kind::MultiNode, Some(dispatcher)) = (M::MODE, dispatcher) {
-            hooks.add(Arc::new(HotPath::new(dispatcher.feed(), born.as_ref().map(Born::claim))));
-        }
         if M::MODE == Kind::WriterOnly {
             hooks.add(Arc::new(RingAfterCommit(bell.clone())));
         }
-        Writer::assembled(store.clone(), hooks, born, metrics.clone())
+        Writer::assembled(store.clone(), hooks, self.born(), hot_path, metrics.clone())
     }
 
     fn check(&mut self) -> Result<(), Error> {
@@ -323,6 +343,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             faults.add(
                 "claim_locking",
                 "is required by multi_node: say how old a claim must be before another node may take the row",
+            );
+        }
+        if matches!(M::MODE, Kind::SingleNode | Kind::Ordered) && self.guard && self.reach == Reach::Pooled {
+            faults.add(
+                "guard",
+                "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi_node, or see to it \
+                 yourself that there is one process, and switch it off",
             );
         }
         faults.time_zone(&self.time_zone, self.store.is_some());
@@ -409,9 +436,25 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self
     }
 
+    /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
+    /// Defaults to 64 MiB.
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.dispatcher = self.dispatcher.queue_bytes(bytes);
+        self
+    }
+
     /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
     pub fn done(mut self, done: Done) -> Self {
         self.done = done;
+        self
+    }
+
+    /// Whether a second process that must not deliver from the same table is refused: any other beside one for a single
+    /// node, and one for a single node beside any other. It takes a connection beside the pool. Behind a pooler that
+    /// shares connections no such lock can be held: several nodes do without it, and for a single node it must be
+    /// switched off. Defaults to yes.
+    pub fn guard(mut self, guard: bool) -> Self {
+        self.guard = guard;
         self
     }
 
@@ -458,28 +501,13 @@ impl<DB: Supported, M: Tunable> Builder<DB, M> {
 impl<M: Mode> Builder<sqlx::Postgres, M> {
     /// Whether the database is reached through a pooler that shares connections between transactions, as
     /// `PgBouncer` does in transaction mode. Then nothing is prepared, each statement is a transaction, and what
-    /// needs a session of its own is left out: the lock of a single node, and hearing wake-ups. Defaults to no.
+    /// needs a session of its own is left out: hearing wake-ups, and the lock that [`guard`](Builder::guard) holds, which
+    /// the modes for a single node must then switch off. Defaults to no.
     pub fn behind_pooler(mut self, pooled: bool) -> Self {
         self.reach = if pooled { Reach::Pooled } else { Reach::Direct };
         self
     }
 }
-
-/// What the modes for one node have.
-macro_rules! for_one_node {
-    ($($mode:ty),*) => {$(
-        impl<DB: Supported> Builder<DB, $mode> {
-            /// Whether a second process on the same table is refused. Defaults to yes; switch it off where
-            /// no lock can be held, as behind a pooler that shares connections.
-            pub fn guard(mut self, guard: bool) -> Self {
-                self.guard = guard;
-                self
-            }
-        }
-    )*};
-}
-
-for_one_node!(SingleNode, Ordered);
 
 impl<DB: Supported> Builder<DB, MultiNode> {
     /// How old a claim must be before another node may take the row. Required; a living node renews its

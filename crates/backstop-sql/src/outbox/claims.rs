@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, Shutdown, SystemClock};
-
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::lifecycle::Lifecycle;
@@ -30,12 +30,18 @@ impl Terms {
     fn renew_every(self) -> Duration {
         (self.hot_grace.min(self.timeout) / 3).max(Duration::from_millis(1))
     }
+
+    /// A claim that has less than this left when its event is to be handled is renewed first: the renewal that is under
+    /// way may have begun without it, and the next one comes a period later.
+    fn enough(self) -> Duration {
+        self.renew_every() * 2
+    }
 }
 
 /// The claims of events that are queued or being handled.
 #[derive(Debug, Default)]
 pub(super) struct HeldClaims {
-    held: Mutex<HashMap<String, HeldClaim>>,
+    held: sync::Mutex<HashMap<String, HeldClaim>>,
     terms: Option<Terms>,
 }
 
@@ -49,7 +55,7 @@ struct HeldClaim {
 
 impl HeldClaims {
     pub(super) fn new(terms: Option<Terms>) -> Self {
-        Self { held: Mutex::default(), terms }
+        Self { held: sync::Mutex::default(), terms }
     }
 
     /// Holds the claim of an event that was queued. It counts from when the row was written or taken.
@@ -85,11 +91,28 @@ impl HeldClaims {
         self.lock().drain().map(|(id, held)| (id, held.claim)).collect()
     }
 
+    /// Whether the claim of an event may run out before it is renewed by itself.
+    fn is_short(&self, id: &str) -> bool {
+        let Some(terms) = self.terms else { return false };
+        let soon = SystemClock.ticks() + terms.enough();
+        self.lock().get(id).is_some_and(|held| held.good_until < soon)
+    }
+
     /// The claims that have not run out. One that has must not be taken back from whoever has it now.
-    fn living(&self) -> Vec<(String, Claim)> {
+    fn living(&self) -> Claims {
+        self.that(|_| true)
+    }
+
+    /// Those of them that may run out before they are renewed by themselves.
+    fn short(&self) -> Claims {
+        let soon = SystemClock.ticks() + self.terms.map(Terms::enough).unwrap_or_default();
+        self.that(|held| held.good_until < soon)
+    }
+
+    fn that(&self, wanted: impl Fn(&HeldClaim) -> bool) -> Claims {
         let now = SystemClock.ticks();
         let held = self.lock();
-        let living = held.iter().filter(|(_, held)| now < held.good_until);
+        let living = held.iter().filter(|(_, held)| now < held.good_until && wanted(held));
         living.map(|(id, held)| (id.clone(), held.claim.clone())).collect()
     }
 
@@ -120,15 +143,71 @@ impl HeldClaims {
     }
 }
 
+/// Renews claims: in the background, and at once where one would run out under its handler.
+pub(super) struct Renewer {
+    store: Arc<dyn Store>,
+    held: Arc<HeldClaims>,
+    terms: Terms,
+    /// One at a time: whoever waits finds its claim renewed by whoever was first.
+    turn: Mutex<()>,
+}
+
+impl Renewer {
+    pub(super) fn new(store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) -> Self {
+        Self { store, held, terms, turn: Mutex::default() }
+    }
+
+    /// Makes sure that the claim of an event lasts until the next renewal, as far as the database is there.
+    pub(super) async fn ensure(&self, id: &str) {
+        if !self.held.is_short(id) {
+            return;
+        }
+        let _turn = self.turn.lock().await;
+        if self.held.is_short(id) {
+            self.renew(self.held.short()).await;
+        }
+    }
+
+    async fn renew_all(&self) {
+        let _turn = self.turn.lock().await;
+        self.renew(self.held.living()).await;
+    }
+
+    async fn renew(&self, rows: Claims) {
+        if rows.is_empty() {
+            return;
+        }
+        // Counted from before the question was asked: the database counts from later on.
+        let until = SystemClock.ticks() + self.terms.timeout;
+        // One that is swallowed must leave time for the next.
+        let renewed = timeout(self.terms.renew_every(), renew(&*self.store, &rows)).await;
+        match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
+            Ok((renewed, lost)) => {
+                self.held.renewed(&renewed, until);
+                let lost = self.held.lost(&lost);
+                if lost > 0 {
+                    tracing::warn!(
+                        lost,
+                        "claims were lost to other nodes, which may deliver their events too"
+                    );
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");
+            }
+        }
+    }
+}
+
 /// Renews the claims that are held, in the background.
 pub(super) struct Renewal {
     lifecycle: Lifecycle,
 }
 
 impl Renewal {
-    pub(super) fn start(store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) -> Result<Self, Error> {
+    pub(super) fn start(renewer: Arc<Renewer>) -> Result<Self, Error> {
         let lifecycle = Lifecycle::default();
-        let renew = move |shutdown| renew_until(shutdown, store, held, terms);
+        let renew = move |shutdown| renew_until(shutdown, renewer);
         lifecycle.start(renew, "the renewal of claims was closed and cannot be started again")?;
         Ok(Self { lifecycle })
     }
@@ -144,46 +223,28 @@ impl fmt::Debug for Renewal {
     }
 }
 
-async fn renew_until(shutdown: Shutdown, store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) {
-    while shutdown.interrupts(tokio::time::sleep(terms.renew_every())).await.is_some() {
-        let rows = held.living();
-        if rows.is_empty() {
-            continue;
-        }
-        // Counted from before the question was asked: the database counts from later on.
-        let until = SystemClock.ticks() + terms.timeout;
-        // One that is swallowed must leave time for the next.
-        let renewed = timeout(terms.renew_every(), renew(&*store, &rows)).await;
-        match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
-            Ok((renewed, lost)) => {
-                held.renewed(&renewed, until);
-                let lost = held.lost(&lost);
-                if lost > 0 {
-                    tracing::warn!(
-                        lost,
-                        "claims were lost to other nodes, which may deliver their events too"
-                    );
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");
-            }
-        }
+async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>) {
+    while shutdown.interrupts(tokio::time::sleep(renewer.terms.renew_every())).await.is_some() {
+        renewer.renew_all().await;
     }
 }
 
 type Claims = Vec<(String, Claim)>;
 
 /// Renews claims, and tells which were and which had been lost. One that was lost looks alive from here if this machine
-/// stood still: its clock stood still with it.
+/// stood still: its clock stood still with it. One that is neither is in somebody's hands for the moment, and stays as
+/// it is.
 async fn renew(store: &dyn Store, rows: &[(String, Claim)]) -> Result<(Claims, Claims), Error> {
-    let renewed = store.renew(At::Database, rows).await?;
-    if renewed >= rows.len() as u64 {
-        return Ok((rows.to_vec(), Vec::new()));
+    let renewed: HashSet<_> = store.renew(At::Database, rows).await?.into_iter().collect();
+    let (renewed, others): (Claims, Claims) = rows.iter().cloned().partition(|(id, _)| renewed.contains(id));
+    if others.is_empty() {
+        return Ok((renewed, others));
     }
-    let Ok(alive) = store.still_claimed(rows).await else { return Ok((rows.to_vec(), Vec::new())) };
+    // What cannot be told now is told by the next renewal.
+    let Ok(alive) = store.still_claimed(&others).await else { return Ok((renewed, Vec::new())) };
     let alive: HashSet<_> = alive.into_iter().collect();
-    Ok(rows.iter().cloned().partition(|(id, _)| alive.contains(id)))
+    let lost = others.into_iter().filter(|(id, _)| !alive.contains(id)).collect();
+    Ok((renewed, lost))
 }
 
 #[cfg(test)]
@@ -215,6 +276,23 @@ mod tests {
         held.forget("hot");
         assert_eq!(held.take_all(), [("cold".to_owned(), claim())]);
         assert!(held.take_all().is_empty());
+    }
+
+    #[test]
+    fn a_claim_with_less_than_two_periods_left_is_renewed_before_its_event_is_handled() {
+        let (second, now) = (Duration::from_secs(1), SystemClock.ticks());
+        let held = HeldClaims::new(Some(Terms { hot_grace: second * 300, timeout: second * 900 }));
+        held.hold(Source::Hot, "fresh", &claim(), now);
+        held.hold(Source::Cold, "taken", &claim(), now);
+        assert!(!held.is_short("fresh") && !held.is_short("taken") && !held.is_short("unknown"));
+        let held = HeldClaims::new(Some(Terms { hot_grace: second * 300, timeout: second * 100 }));
+        held.hold(Source::Cold, "taken", &claim(), now);
+        assert_eq!(held.short(), [], "three of its own periods");
+        held.renewed(&[("taken".to_owned(), claim())], now + second * 60);
+        assert!(held.is_short("taken"));
+        assert_eq!(held.short(), [("taken".to_owned(), claim())]);
+        held.renewed(&[("taken".to_owned(), claim())], now);
+        assert_eq!(held.short(), [], "it is not ours any more");
     }
 
     #[test]

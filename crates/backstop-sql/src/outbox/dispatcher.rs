@@ -13,11 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::burials::Burials;
-use super::claims::Terms;
+use super::claims::{Renewer, Terms};
 use super::feed::{Feed, Offer};
 use super::in_flight::{InFlight, Tracker};
 use super::interceptor::{Interceptor, Interceptors};
-use super::queues::{Queues, Source};
+use super::queues::{Limits, Queues, Source};
 use super::registry::Registry;
 use super::settings::Faults;
 use super::settler::Settler;
@@ -35,6 +35,7 @@ pub struct Settings {
     pub(super) workers: usize,
     pub(super) hot_capacity: usize,
     pub(super) cold_capacity: usize,
+    pub(super) queue_bytes: usize,
     pub(super) retry: Retry,
     pub(super) drain_timeout: Duration,
     pub(super) tracker: Arc<dyn Tracker>,
@@ -53,6 +54,7 @@ impl Default for Settings {
             workers: 4,
             hot_capacity: 1_000,
             cold_capacity: 1_000,
+            queue_bytes: 64 << 20,
             retry: Retry::default(),
             drain_timeout: Duration::from_millis(5_000),
             tracker: Arc::new(InFlight::new()),
@@ -80,6 +82,13 @@ impl Settings {
     /// How many polled events may wait in memory. Defaults to 1000.
     pub fn cold_queue_capacity(mut self, events: usize) -> Self {
         self.cold_capacity = events;
+        self
+    }
+
+    /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
+    /// Defaults to 64 MiB.
+    pub fn queue_bytes(mut self, bytes: usize) -> Self {
+        self.queue_bytes = bytes;
         self
     }
 
@@ -123,6 +132,7 @@ impl Settings {
         faults.at_least_one("worker_count", self.workers);
         faults.at_least_one("hot_queue_capacity", self.hot_capacity);
         faults.at_least_one("cold_queue_capacity", self.cold_capacity);
+        faults.at_least_one("queue_bytes", self.queue_bytes);
         faults.at_least_one("max_attempts", self.retry.max_attempts as usize);
     }
 
@@ -163,6 +173,7 @@ impl fmt::Debug for Settings {
             .field("worker_count", &self.workers)
             .field("hot_queue_capacity", &self.hot_capacity)
             .field("cold_queue_capacity", &self.cold_capacity)
+            .field("queue_bytes", &self.queue_bytes)
             .field("max_attempts", &self.retry.max_attempts)
             .field("drain_timeout", &self.drain_timeout)
             .finish_non_exhaustive()
@@ -180,17 +191,19 @@ pub struct Queued {
     pub attempts: u32,
     /// The claim under which it is delivered.
     pub claim: Option<Claim>,
+    /// How often its row had been claimed or replayed: if given, what becomes of it is written only while that is so.
+    pub generation: Option<i64>,
 }
 
 impl Queued {
     /// An event that has just been committed.
     pub fn hot(event: Event) -> Self {
-        Self { event, source: Source::Hot, attempts: 0, claim: None }
+        Self { event, source: Source::Hot, attempts: 0, claim: None, generation: None }
     }
 
     /// An event read from its row.
     pub fn cold(event: Event, attempts: u32) -> Self {
-        Self { event, source: Source::Cold, attempts, claim: None }
+        Self { event, source: Source::Cold, attempts, claim: None, generation: None }
     }
 }
 
@@ -222,7 +235,8 @@ impl Queued {
 pub struct Dispatcher {
     feed: Feed,
     store: Arc<dyn Store>,
-    running: Mutex<Option<Running>>,
+    renewer: Option<Arc<Renewer>>,
+    running: Arc<Mutex<Option<Running>>>,
     drain_timeout: Duration,
 }
 
@@ -238,13 +252,17 @@ impl Dispatcher {
         registry: Registry,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        let queues = Queues::new(settings.hot_capacity, settings.cold_capacity);
+        let (hot, cold, bytes) = (settings.hot_capacity, settings.cold_capacity, settings.queue_bytes);
+        let queues = Queues::new(Limits { hot, cold, bytes });
         let feed = Feed::new(queues, settings.tracker, settings.terms, metrics.clone());
+        let renew = |terms| Arc::new(Renewer::new(store.clone(), feed.claims().clone(), terms));
+        let renewer = settings.terms.map(renew);
         let delivery = Arc::new(Delivery {
             registry,
             retry: settings.retry,
             interceptors: settings.interceptors,
             burials: settings.burials,
+            renewer: renewer.clone(),
             metrics: metrics.clone(),
         });
         let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
@@ -252,8 +270,13 @@ impl Dispatcher {
         for _ in 0..settings.workers {
             workers.spawn(work(feed.clone(), delivery.clone(), settler.sender()));
         }
-        let running = Mutex::new(Some(Running { workers, settler }));
-        Self { feed, store, running, drain_timeout: settings.drain_timeout }
+        let running = Arc::new(Mutex::new(Some(Running { workers, settler })));
+        Self { feed, store, renewer, running, drain_timeout: settings.drain_timeout }
+    }
+
+    /// What renews the claims of its events, where rows are claimed.
+    pub(super) fn renewer(&self) -> Option<Arc<Renewer>> {
+        self.renewer.clone()
     }
 
     /// Queues an event. False when its queue is full or the dispatcher is closing: the event stays in the
@@ -261,7 +284,7 @@ impl Dispatcher {
     pub fn enqueue(&self, queued: Queued) -> bool {
         let offer = match queued.source {
             Source::Hot => self.feed.offer_hot(&queued.event, queued.claim, None),
-            Source::Cold => self.feed.offer_cold(queued.event, queued.attempts, queued.claim),
+            Source::Cold => self.feed.offer_cold(queued),
         };
         offer != Offer::Refused
     }
@@ -277,9 +300,31 @@ impl Dispatcher {
 
     /// Stops taking events, lets the workers drain the queues within the drain time-out, then writes what
     /// became of the events. What was not handled by then is aborted and stays in the table. Closing again
-    /// has no effect.
+    /// has no effect; given up, it goes on by itself, and whoever closes next waits for it.
     pub async fn close(&self) -> Result<(), Error> {
         self.feed.queues.close();
+        self.feed.gate().close();
+        let closing = Closing {
+            feed: self.feed.clone(),
+            store: self.store.clone(),
+            running: self.running.clone(),
+            drain_timeout: self.drain_timeout,
+        };
+        let closed = tokio::spawn(closing.close()).await;
+        closed.unwrap_or(Err(Error::State("closing the dispatcher was broken off")))
+    }
+}
+
+/// What it takes to close a dispatcher, whoever still waits for that.
+struct Closing {
+    feed: Feed,
+    store: Arc<dyn Store>,
+    running: Arc<Mutex<Option<Running>>>,
+    drain_timeout: Duration,
+}
+
+impl Closing {
+    async fn close(self) -> Result<(), Error> {
         // Locked to the end, so that whoever closes second waits for the first.
         let mut running = self.running.lock().await;
         let Some(Running { mut workers, settler }) = running.take() else { return Ok(()) };
@@ -303,9 +348,7 @@ impl Dispatcher {
         self.give_claims_back().await;
         if drained && written { Ok(()) } else { Err(Error::Drain(self.drain_timeout)) }
     }
-}
 
-impl Dispatcher {
     /// What was claimed and not handled is for any node to take at once.
     async fn give_claims_back(&self) {
         let mut rows = self.feed.claims().take_all();

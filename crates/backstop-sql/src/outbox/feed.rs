@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use super::claims::{HeldClaims, Terms};
 use super::dispatcher::Queued;
+use super::gate::Gate;
 use super::in_flight::{Hold, LettingGo, Tracker};
 use super::queues::Queues;
 use super::standing::Standing;
@@ -25,6 +26,7 @@ pub(super) struct Feed {
     /// Told when a row was scheduled ahead.
     scheduled: Arc<Notify>,
     standing: Arc<Standing>,
+    gate: Arc<Gate>,
     metrics: Arc<telemetry::Outbox>,
 }
 
@@ -69,16 +71,19 @@ impl Feed {
             unheld: Arc::default(),
             scheduled: Arc::default(),
             standing: Arc::default(),
+            gate: Arc::default(),
             metrics,
         }
     }
 
     /// Takes an event's id before its transaction commits: from then on the poller can see the row, and
     /// must leave it to the hot path.
-    pub(super) fn reserve(&self, event: &Event) -> Option<Reserved> {
+    ///
+    /// A claim that the row was born with counts `since` then.
+    pub(super) fn reserve(&self, event: &Event, since: Tick) -> Option<Reserved> {
         let turn = self.standing.turn();
         let hold = self.tracker.try_acquire(event.id())?;
-        Some(Reserved { hold, since: SystemClock.ticks(), turn })
+        Some(Reserved { hold, since, turn })
     }
 
     /// Offers an event that has just been committed, with its id if that was reserved.
@@ -95,38 +100,33 @@ impl Feed {
             }
             return Offer::Refused;
         }
-        let queued = Queued { claim, ..Queued::hot(event.clone()) };
+        // Just inserted, so nobody has claimed or replayed it yet.
+        let queued = Queued { claim, generation: Some(0), ..Queued::hot(event.clone()) };
         let offer = match reserved {
             Some(reserved) => self.queue(queued, reserved),
             None => self.offer(queued),
         };
         match offer {
             Offer::Taken => self.metrics.enqueue_hot.increment(),
-            Offer::Refused => {
-                self.metrics.enqueue_hot_dropped.increment();
-                tracing::warn!(
-                    event_id = event.id(),
-                    event_type = event.event_type(),
-                    "the hot queue refused an event: the poller delivers it"
-                );
-            }
+            Offer::Refused => self.refuse_hot(event),
             Offer::Duplicate => {}
         }
         offer
     }
 
+    /// Tells of a committed event for which there is no room in memory.
+    pub(super) fn refuse_hot(&self, event: &Event) {
+        self.metrics.enqueue_hot_dropped.increment();
+        tracing::warn!(
+            event_id = event.id(),
+            event_type = event.event_type(),
+            "the hot queue refused an event: the poller delivers it"
+        );
+    }
+
     /// Offers an event that the poller read.
-    pub(super) fn offer_cold(&self, event: Event, attempts: u32, claim: Option<Claim>) -> Offer {
-        let queued = Queued { claim, ..Queued::cold(event, attempts) };
-        // Its claim counts from before it was asked for: the answer may have taken any time.
-        let since = self.letting_go.looking_since();
-        let offer = match self.reserve(&queued.event) {
-            Some(reserved) => {
-                let since = since.unwrap_or(reserved.since);
-                self.queue(queued, Reserved { since, ..reserved })
-            }
-            None => Offer::Duplicate,
-        };
+    pub(super) fn offer_cold(&self, queued: Queued) -> Offer {
+        let offer = self.offer(queued);
         if offer == Offer::Taken {
             self.metrics.enqueue_cold.increment();
         }
@@ -134,7 +134,9 @@ impl Feed {
     }
 
     fn offer(&self, queued: Queued) -> Offer {
-        match self.reserve(&queued.event) {
+        // The claim of a row that was read counts from before it was asked for: the answer may have taken any time.
+        let since = self.letting_go.looking_since().unwrap_or_else(|| SystemClock.ticks());
+        match self.reserve(&queued.event, since) {
             Some(reserved) => self.queue(queued, reserved),
             None => Offer::Duplicate,
         }
@@ -145,7 +147,8 @@ impl Feed {
         if let Some(claim) = &queued.claim {
             self.claims.hold(queued.source, queued.event.id(), claim, since);
         }
-        let offer = match self.queues.push(queued.source, Waiting { queued, hold, turn }) {
+        let bytes = size(&queued.event);
+        let offer = match self.queues.push(queued.source, Waiting { queued, hold, turn }, bytes) {
             Ok(()) => Offer::Taken,
             Err(Waiting { queued, hold, .. }) => {
                 self.claims.forget(queued.event.id());
@@ -169,6 +172,21 @@ impl Feed {
 
     pub(super) fn standing(&self) -> &Arc<Standing> {
         &self.standing
+    }
+
+    pub(super) fn gate(&self) -> &Arc<Gate> {
+        &self.gate
+    }
+
+    /// The next event to deliver, when events may be delivered; none once that is over.
+    pub(super) async fn next(&self) -> Option<Waiting> {
+        let waiting = self.queues.pop().await?;
+        self.show_depths();
+        if !self.gate.opens().await {
+            self.let_go(waiting.hold);
+            return None;
+        }
+        Some(waiting)
     }
 
     /// Waits until the cold queue has room again for a good part of what it holds.
@@ -215,4 +233,10 @@ impl Feed {
         self.metrics.queue_hot_depth.set(hot as u64);
         self.metrics.queue_cold_depth.set(cold as u64);
     }
+}
+
+/// What an event takes in memory, about.
+fn size(event: &Event) -> usize {
+    let headers: usize = event.headers().iter().map(|(name, value)| name.len() + value.len()).sum();
+    event.payload_json().len() + headers
 }

@@ -1,4 +1,4 @@
-//! Keeps the right to be the only node: a server that restarts or loses the session gives it to whoever asks first.
+//! Keeps the right to deliver from the table: a server that restarts or loses the session gives it to whoever asks first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::lifecycle::Lifecycle;
 use super::standing::Standing;
 use crate::Error;
-use crate::stores::Alone;
+use crate::stores::Right;
 
 /// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
@@ -24,72 +24,72 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 
 pub(super) struct Guard {
     lifecycle: Lifecycle,
-    alone: Arc<Mutex<Option<Alone>>>,
+    right: Arc<Mutex<Option<Right>>>,
 }
 
 impl Guard {
     /// Looks after the right in the background: the dispatcher stands down while another node has it.
-    pub(super) fn start(alone: Alone, standing: Arc<Standing>, nudged: Arc<Notify>) -> Result<Self, Error> {
-        let (lifecycle, alone) = (Lifecycle::default(), Arc::new(Mutex::new(Some(alone))));
-        let kept = alone.clone();
+    pub(super) fn start(right: Right, standing: Arc<Standing>, nudged: Arc<Notify>) -> Result<Self, Error> {
+        let (lifecycle, right) = (Lifecycle::default(), Arc::new(Mutex::new(Some(right))));
+        let kept = right.clone();
         lifecycle.start(
             move |shutdown| keep_until(shutdown, kept, standing, nudged),
-            "the guard of a single node was closed and cannot be started again",
+            "the guard of a table was closed and cannot be started again",
         )?;
-        Ok(Self { lifecycle, alone })
+        Ok(Self { lifecycle, right })
     }
 
     /// Gives the right back.
     pub(super) async fn close(&self) {
         self.lifecycle.close("guard").await;
-        let alone = self.alone.lock().await.take();
-        if let Some(alone) = alone {
+        let right = self.right.lock().await.take();
+        if let Some(right) = right {
             // A server that does not answer lets go of it when it notices that the session is gone.
-            let _ = timeout(LAST_WORDS, alone.release()).await;
+            let _ = timeout(LAST_WORDS, right.release()).await;
         }
     }
 }
 
 async fn keep_until(
     shutdown: Shutdown,
-    alone: Arc<Mutex<Option<Alone>>>,
+    right: Arc<Mutex<Option<Right>>>,
     standing: Arc<Standing>,
     nudged: Arc<Notify>,
 ) {
     while shutdown.interrupts(tokio::time::sleep(BETWEEN_LOOKS)).await.is_some() {
-        let mut alone = alone.lock().await;
-        let Some(alone) = alone.as_mut() else { return };
-        if shutdown.interrupts(look(alone, &standing, &nudged)).await.is_none() {
+        let mut right = right.lock().await;
+        let Some(right) = right.as_mut() else { return };
+        if shutdown.interrupts(look(right, &standing, &nudged)).await.is_none() {
             return;
         }
     }
 }
 
-async fn look(alone: &mut Alone, standing: &Standing, nudged: &Notify) {
-    if !standing.is_down() && timeout(PATIENCE, alone.is_held()).await == Ok(true) {
+async fn look(right: &mut Right, standing: &Standing, nudged: &Notify) {
+    if !standing.is_down() && timeout(PATIENCE, right.is_held()).await == Ok(true) {
         return;
     }
-    match timeout(PATIENCE_TO_RETAKE, alone.retake()).await {
+    match timeout(PATIENCE_TO_RETAKE, right.retake()).await {
         Ok(Ok(())) if standing.stand_up() => {
-            tracing::info!("the other node is gone: this one is the only one again, and delivers");
+            tracing::info!("the other node is gone: this one delivers again");
             nudged.notify_one();
         }
         Ok(Ok(())) => {
-            tracing::warn!("the session that made this the only node was lost; another one does it now");
+            tracing::warn!("the session that holds the lock of this table was lost; another one does it now");
         }
         Ok(Err(Error::NotAlone { table })) => {
             if standing.stand_down() {
                 tracing::error!(
                     table,
                     "another node took this table while the session of this one was lost: it delivers now, and this \
-                     one waits until it is gone; run one of them, or both with `multi_node`"
+                     one waits until it is gone; run one of them, or all in the mode for several nodes"
                 );
             }
         }
         // While the database is away nobody delivers from it, and whoever comes back first is found out then.
-        Ok(Err(error)) => tracing::warn!(%error, "cannot tell whether this is still the only node"),
+        Ok(Err(error)) => tracing::warn!(%error, "cannot tell whether this node still has its table"),
         Err(_) => {
-            tracing::warn!("cannot tell whether this is still the only node: the database does not answer");
+            tracing::warn!("cannot tell whether this node still has its table: the database does not answer");
         }
     }
 }

@@ -1,15 +1,12 @@
 //! Hooks around writing: change or hold back events, and learn when they are committed or gone.
 
-use std::collections::HashMap;
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use backstop_core::Event;
 
-use super::feed::{Feed, Offer, Reserved};
 use crate::Error;
-use crate::store::Claim;
 
 /// What a hook may fail with.
 pub type HookError = Box<dyn StdError + Send + Sync>;
@@ -56,73 +53,6 @@ pub trait Hook: Send + Sync + 'static {
 
     /// The caller dropped its token without saying whether its transaction committed.
     fn abandoned(&self, _events: &[Event]) {}
-}
-
-/// The hot path: hands events to the dispatcher when their transaction has committed.
-pub(super) struct HotPath {
-    feed: Feed,
-    /// The claim that the rows were born with, where several nodes share the table.
-    claim: Option<Claim>,
-    /// The ids of events that are written and not committed yet.
-    reserved: Mutex<HashMap<String, Reserved>>,
-}
-
-impl HotPath {
-    pub(super) fn new(feed: Feed, claim: Option<Claim>) -> Self {
-        Self { feed, claim, reserved: Mutex::default() }
-    }
-
-    fn reserved(&self) -> MutexGuard<'_, HashMap<String, Reserved>> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn give_up(&self, event: &Event) {
-        if let Some(reserved) = self.reserved().remove(event.id()) {
-            self.feed.letting_go().let_go(reserved.hold);
-        }
-    }
-
-    /// Nobody delivers this row from memory, so its claim must not keep the pollers from it.
-    fn disown(&self, event: &Event) {
-        if let (Some(claim), false) = (&self.claim, event.is_delayed()) {
-            self.feed.unheld().add(event.id().to_owned(), claim.clone());
-        }
-    }
-}
-
-impl Hook for HotPath {
-    fn after_write(&self, events: &[Event]) -> Result<(), HookError> {
-        for event in events.iter().filter(|event| !event.is_delayed()) {
-            if let Some(reserved) = self.feed.reserve(event) {
-                self.reserved().insert(event.id().to_owned(), reserved);
-            }
-        }
-        Ok(())
-    }
-
-    fn after_commit(&self, events: &[Event]) -> Result<(), HookError> {
-        for event in events {
-            let reserved = self.reserved().remove(event.id());
-            if self.feed.offer_hot(event, self.claim.clone(), reserved) == Offer::Refused {
-                self.disown(event);
-            }
-        }
-        Ok(())
-    }
-
-    fn after_rollback(&self, events: &[Event]) -> Result<(), HookError> {
-        for event in events {
-            self.give_up(event);
-        }
-        Ok(())
-    }
-
-    fn abandoned(&self, events: &[Event]) {
-        for event in events {
-            self.give_up(event);
-            self.disown(event);
-        }
-    }
 }
 
 /// The hooks of a writer.

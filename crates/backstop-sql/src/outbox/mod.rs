@@ -92,8 +92,10 @@ mod claims;
 pub mod dead;
 pub mod dispatcher;
 mod feed;
+mod gate;
 mod guard;
 pub mod hook;
+mod hot_path;
 mod in_flight;
 pub mod interceptor;
 mod lifecycle;
@@ -137,6 +139,7 @@ pub use writer::{Appended, Writer};
 use bell::{Bell, Ringing};
 use claims::Renewal;
 use guard::Guard;
+use hot_path::HotPath;
 use mode::Kind;
 use report::Reporter;
 
@@ -175,6 +178,7 @@ pub struct Outbox<DB: Supported> {
 struct Inner {
     store: Arc<dyn Store>,
     writer: Writer,
+    hot_path: Option<Arc<HotPath>>,
     dispatcher: Option<Dispatcher>,
     renewal: Option<Renewal>,
     poller: Option<Poller>,
@@ -184,6 +188,7 @@ struct Inner {
     guard: Option<Guard>,
     bell: Bell,
     ringing: Ringing,
+    closing: tokio::sync::Mutex<()>,
 }
 
 impl<DB: Supported> Outbox<DB> {
@@ -317,9 +322,12 @@ impl<DB: Supported> Outbox<DB> {
     }
 
     /// Stops purging, stops polling, lets the handlers finish within the drain time-out and writes what became
-    /// of their events. Each step runs whatever the one before said; closing again has no effect.
+    /// of their events. Each step runs whatever the one before said; closing again has no effect. Given up, it goes on by
+    /// itself, and whoever closes next waits for it.
     pub async fn close(&self) -> Result<(), Error> {
-        self.inner.close().await
+        let inner = self.inner.clone();
+        let closed = tokio::spawn(async move { inner.close().await }).await;
+        closed.unwrap_or(Err(Error::State("closing the outbox was broken off")))
     }
 }
 
@@ -347,12 +355,17 @@ impl Inner {
     }
 
     async fn close(&self) -> Result<(), Error> {
+        // Held to the end, so that whoever closes second waits for the first.
+        let _closing = self.closing.lock().await;
         if let Some(purge) = &self.purge {
             purge.close().await;
         }
         self.ringing.close_listening().await;
         if let Some(poller) = &self.poller {
             poller.close().await;
+        }
+        if let Some(hot_path) = &self.hot_path {
+            hot_path.close().await;
         }
         let drained = match &self.dispatcher {
             Some(dispatcher) => dispatcher.close().await,

@@ -3,6 +3,7 @@
 mod cycle;
 mod rest;
 mod sweep;
+mod unreadable;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -16,6 +17,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::bell::Bell;
+use super::dispatcher::Queued;
 use super::feed::{Feed, Offer};
 use super::interceptor::panicked;
 use super::lifecycle::Lifecycle;
@@ -153,6 +155,12 @@ pub trait PollHandler: Send + Sync + 'static {
     /// and the event comes again.
     fn handle(&self, event: Event, attempts: u32, claim: Option<Claim>) -> bool;
 
+    /// The same, told how often the row has been claimed or replayed.
+    #[doc(hidden)]
+    fn handle_row(&self, event: Event, attempts: u32, claim: Option<Claim>, _generation: i64) -> bool {
+        self.handle(event, attempts, claim)
+    }
+
     /// How many events it would take now. Without room the table is not even looked at.
     fn available_capacity(&self) -> usize {
         usize::MAX
@@ -183,8 +191,14 @@ impl<F: Fn(Event, u32) -> bool + Send + Sync + 'static> PollHandler for F {
 
 impl PollHandler for Feed {
     fn handle(&self, event: Event, attempts: u32, claim: Option<Claim>) -> bool {
+        let generation = claim.as_ref().map_or(0, |claim| claim.seq);
+        self.handle_row(event, attempts, claim, generation)
+    }
+
+    fn handle_row(&self, event: Event, attempts: u32, claim: Option<Claim>, generation: i64) -> bool {
         let id = event.id().to_owned();
-        let offer = self.offer_cold(event, attempts, claim.clone());
+        let (claimed, generation) = (claim.clone(), Some(generation));
+        let offer = self.offer_cold(Queued { claim: claimed, generation, ..Queued::cold(event, attempts) });
         // A row that we took again while we still hold it: whoever is free may have it when it is due.
         if let (Offer::Duplicate, Some(claim)) = (offer, claim) {
             self.unheld().add_for_later(id, claim);
@@ -308,6 +322,8 @@ async fn poll_until(
         let cycle = cycle.lock().await;
         (Rest::new(&cycle.settings), cycle.unheld.clone(), cycle.handler.clone())
     };
+    // Asked before the first look, so that what becomes due after it is known of.
+    let _ = cycle.lock().await.next_due().await;
     while !shutdown.has_begun() {
         // A cycle is not interrupted: what it claimed must be handed over or released.
         let next = look(&mut *cycle.lock().await, &mut rest).await;
@@ -324,6 +340,10 @@ async fn poll_until(
             }
         };
         tokio::pin!(woken);
+        if let Some(pause) = rest.after_failure() {
+            let _ = shutdown.interrupts(timeout(pause, nudged.notified())).await;
+            continue;
+        }
         // Whoever is woken again and again need not ask each time when it has to wake by itself.
         let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest), &mut woken)).await;
         if matches!(awake, Some(Err(_))) {
@@ -334,7 +354,7 @@ async fn poll_until(
     }
 }
 
-/// Looks at the table once. What goes wrong is told, and the next look is tried at its time.
+/// Looks at the table once. What goes wrong is told, and tried again.
 async fn look(cycle: &mut Cycle, rest: &mut Rest) -> Next {
     match AssertUnwindSafe(cycle.run()).catch_unwind().await {
         Ok(Ok((next, found))) => {
@@ -342,12 +362,14 @@ async fn look(cycle: &mut Cycle, rest: &mut Rest) -> Next {
             next
         }
         Ok(Err(error)) => {
-            tracing::error!(%error, "cannot look for due events; trying again at the next interval");
+            tracing::error!(%error, "cannot look for due events; trying again soon, and then ever later");
+            rest.failed();
             Next::Rest
         }
         Err(panic) => {
             let failure = panicked("a part of the poller", &*panic);
-            tracing::error!(%failure, "cannot look for due events; trying again at the next interval");
+            tracing::error!(%failure, "cannot look for due events; trying again soon, and then ever later");
+            rest.failed();
             Next::Rest
         }
     }

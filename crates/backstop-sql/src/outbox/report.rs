@@ -8,7 +8,8 @@ use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
 use backstop_core::{Clock, SystemClock, telemetry};
 use tokio::sync::Mutex;
 
-use super::standing::Standing;
+use super::feed::Feed;
+use super::gate::Trouble;
 use crate::Error;
 use crate::store::{Census, Store};
 
@@ -29,7 +30,8 @@ const COST: u32 = 100;
 pub(super) struct Reporter {
     name: String,
     store: Arc<dyn Store>,
-    standing: Arc<Standing>,
+    /// What is in this node's hands, where it delivers.
+    feed: Option<Feed>,
     metrics: Arc<telemetry::Outbox>,
     /// The last look; locked while somebody looks, so that many who ask look once.
     last: Mutex<Option<Look>>,
@@ -47,10 +49,10 @@ impl Reporter {
     pub(super) fn new(
         name: String,
         store: Arc<dyn Store>,
-        standing: Arc<Standing>,
+        feed: Option<Feed>,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        Self { name, store, standing, metrics, last: Mutex::default() }
+        Self { name, store, feed, metrics, last: Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -68,7 +70,20 @@ impl Reporter {
     }
 
     fn health(&self) -> Health {
-        if self.standing.is_down() { Health::Down(STOOD_DOWN.to_owned()) } else { Health::Up }
+        let Some(feed) = &self.feed else { return Health::Up };
+        if feed.standing().is_down() {
+            return Health::Down(STOOD_DOWN.to_owned());
+        }
+        match feed.gate().trouble() {
+            None => Health::Up,
+            Some(Trouble { events, error, shut: true }) => Health::Down(format!(
+                "deliveries stand still: {events} handled events cannot be recorded as handled, and would be delivered \
+                 again: {error}"
+            )),
+            Some(Trouble { events, error, shut: false }) => Health::Degraded(format!(
+                "{events} handled events cannot be recorded as handled, which is tried again: {error}"
+            )),
+        }
     }
 
     async fn look(&self) -> Result<Look, Error> {

@@ -1,20 +1,26 @@
 //! The settler: gathers what became of events and writes it down, many in one statement.
 
+mod stuck;
+
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
-use backstop_core::{Event, Shutdown, telemetry};
+use backstop_core::{Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::dispatcher::Queued;
 use super::feed::Feed;
+use super::gate::Trouble;
 use super::in_flight::Hold;
 use crate::Error;
 use crate::store::{At, Settle, Store};
+use stuck::Stuck;
 
 /// At most so many settlements are written at once.
 const BATCH: usize = 500;
@@ -27,20 +33,48 @@ const GATHER: Duration = Duration::from_millis(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// The longest wait in strict order, where nothing else goes on before what the database refuses.
+const LONGEST_PAUSE_IN_ORDER: Duration = Duration::from_secs(30);
+
 /// At most so many events are named in one line of the log.
 const MOST_NAMED: usize = 20;
 
-/// A settlement on its way to the table, with what is needed to tell about it.
+/// What is said of a statement that changed nothing.
+const SWALLOWED: &str =
+    "the database took the statement and changed no row; look for a trigger or a rule on the table";
+
+/// A settlement on its way to the table, with what is needed to tell about it. The payload is not: it would be kept in
+/// memory for as long as the database takes.
 #[derive(Debug)]
 pub(super) struct Settled {
-    pub(super) settle: Settle,
-    pub(super) event: Event,
-    pub(super) hold: Hold,
+    settle: Settle,
+    event_type: String,
+    aggregate_type: String,
+    aggregate_id: Option<String>,
+    hold: Hold,
     /// How this node stood when it took the event.
-    pub(super) turn: u64,
+    turn: u64,
 }
 
 impl Settled {
+    pub(super) fn new(queued: Queued, settlement: Settlement, hold: Hold, turn: u64) -> Self {
+        let Queued { event, attempts, claim, generation, .. } = queued;
+        Self {
+            settle: Settle {
+                id: event.id().to_owned(),
+                claim,
+                attempts: Some(attempts),
+                generation,
+                settlement,
+            },
+            event_type: event.event_type().to_owned(),
+            aggregate_type: event.aggregate_type().to_owned(),
+            aggregate_id: event.aggregate_id().map(str::to_owned),
+            hold,
+            turn,
+        }
+    }
+
     /// Settlements of one kind are written and told of together.
     fn kind(&self) -> (u8, u64) {
         let kind = match self.settle.settlement {
@@ -81,7 +115,8 @@ impl Settler {
     ) -> Self {
         let (sender, receiver) = mpsc::channel(BATCH);
         let closing = Shutdown::new();
-        let desk = Desk { store, feed, metrics, strict_order, closing: closing.clone() };
+        let stuck = Stuck::new(feed.gate().clone());
+        let desk = Desk { store, feed, metrics, strict_order, closing: closing.clone(), stuck };
         Self { sender: Sender(sender), closing, task: tokio::spawn(desk.settle_all(receiver)) }
     }
 
@@ -115,33 +150,57 @@ struct Desk {
     metrics: Arc<telemetry::Outbox>,
     strict_order: bool,
     closing: Shutdown,
+    /// What the database refuses, to be tried again.
+    stuck: Stuck,
 }
 
+/// What settlements the database did not take, by the ids of their events, and why.
+type Refused = HashMap<String, String>;
+
 impl Desk {
-    async fn settle_all(self, mut receiver: mpsc::Receiver<Settled>) {
+    async fn settle_all(mut self, mut receiver: mpsc::Receiver<Settled>) {
         let mut batch = Vec::with_capacity(BATCH);
         // What comes in while one batch is written makes the next, so that batches grow with the load.
-        while self.receive(&mut receiver, &mut batch).await > 0 {
+        while self.receive(&mut receiver, &mut batch).await {
+            let mut refused = Refused::new();
             // A user's recorder or tracker that panics must not end the settling of everything else.
-            if AssertUnwindSafe(self.settle_batch(&mut batch)).catch_unwind().await.is_err() {
+            if AssertUnwindSafe(self.settle_batch(&mut batch, &mut refused)).catch_unwind().await.is_err() {
                 tracing::error!("a part of the settler panicked; what it was writing may be delivered again");
             }
             for settled in batch.drain(..) {
-                if catch_unwind(AssertUnwindSafe(|| self.feed.let_go(settled.hold))).is_err() {
-                    tracing::error!(
-                        event_id = settled.settle.id,
-                        "the tracker panicked; the event may stay in flight"
-                    );
+                match refused.remove(&settled.settle.id) {
+                    // Still in our hands: it was handled, and would be handled again.
+                    Some(error) if !self.closing.has_begun() => self.stuck.add(settled, error),
+                    _ => self.let_go(settled),
                 }
+            }
+            if self.stuck.show() {
+                self.feed.scheduled().notify_one(); // the poller has rested meanwhile
             }
         }
     }
 
-    /// Waits for settlements, and a moment longer for enough of them to be worth a statement. Nothing is waited
-    /// for when it is time to close.
-    async fn receive(&self, receiver: &mut mpsc::Receiver<Settled>, batch: &mut Vec<Settled>) -> usize {
+    fn let_go(&self, settled: Settled) {
+        let (id, hold) = (settled.settle.id, settled.hold);
+        if catch_unwind(AssertUnwindSafe(|| self.feed.let_go(hold))).is_err() {
+            tracing::error!(event_id = id, "the tracker panicked; the event may stay in flight");
+        }
+    }
+
+    /// Waits for settlements, and a moment longer for enough of them to be worth a statement; or until it is time to
+    /// try again what was refused. Nothing is waited for when it is time to close. False at the end.
+    async fn receive(&mut self, receiver: &mut mpsc::Receiver<Settled>, batch: &mut Vec<Settled>) -> bool {
+        if self.stuck.is_due() {
+            batch.extend(self.stuck.take(ENOUGH)); // by themselves, so that they cannot take others with them
+            return true;
+        }
+        let again_at = self.stuck.again_at();
         let gathered = async {
-            receiver.recv_many(batch, BATCH).await;
+            let first = receiver.recv_many(batch, BATCH);
+            match again_at {
+                None => first.await,
+                Some(at) => timeout_at(at, first).await.unwrap_or_default(),
+            };
             let until = Instant::now() + GATHER;
             while (1..ENOUGH).contains(&batch.len()) {
                 match timeout_at(until, receiver.recv_many(batch, BATCH - batch.len())).await {
@@ -150,91 +209,151 @@ impl Desk {
                 }
             }
         };
-        if self.closing.interrupts(gathered).await.is_none() {
+        let closing = self.closing.interrupts(gathered).await.is_none();
+        if closing {
             receiver.close();
             receiver.recv_many(batch, BATCH).await;
+            if batch.is_empty() {
+                batch.extend(self.stuck.take(BATCH)); // for a last try
+            }
         }
-        batch.len()
+        !batch.is_empty() || (!closing && !receiver.is_closed())
     }
 
-    /// Writes what ended alike together, each kind by itself.
-    async fn settle_batch(&self, batch: &mut [Settled]) {
-        batch.sort_by_key(Settled::kind);
+    /// Writes what ended alike together, each kind by itself. In strict order as they came: a crash in between leaves
+    /// the later ones to be delivered again, and never an earlier one.
+    async fn settle_batch(&mut self, batch: &mut [Settled], refused: &mut Refused) {
+        if !self.strict_order {
+            batch.sort_by_key(Settled::kind);
+        }
         for alike in batch.chunk_by(|one, next| one.kind() == next.kind()) {
-            self.settle(alike).await;
+            let alike: Vec<_> = alike.iter().collect();
+            if self.strict_order {
+                self.settle_in_order(&alike).await;
+            } else {
+                self.settle(&alike, refused).await;
+            }
         }
     }
 
-    /// Writes settlements of one kind. While the database is away they are kept and written when it is back;
-    /// what it refuses is tried one by one, since one that cannot be written must not take the others with it.
-    async fn settle(&self, alike: &[Settled]) {
+    /// Writes settlements of one kind. What the database refuses is tried one by one, since one that cannot be written
+    /// must not take the others with it.
+    async fn settle(&mut self, alike: &[&Settled], refused: &mut Refused) {
+        let Some(error) = self.write(alike, false, refused).await else { return };
+        tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying them one by one");
+        tokio::time::sleep(FIRST_PAUSE).await;
+        for settled in alike {
+            if let Some(error) = self.write(&[settled], true, refused).await {
+                let event_id = &settled.settle.id;
+                tracing::error!(%error, event_id, "the database refuses what became of an event; trying again later");
+                refused.insert(event_id.clone(), error.to_string());
+            }
+        }
+    }
+
+    /// Writes settlements one after the other, each until the database takes it. Nothing is delivered meanwhile: what
+    /// came later would be settled before what came earlier is.
+    async fn settle_in_order(&mut self, alike: &[&Settled]) {
+        let mut left = alike.to_vec();
+        let (mut pause, mut refused) = (FIRST_PAUSE, Refused::new());
+        while !left.is_empty() {
+            let error = self.write(&left, pause > FIRST_PAUSE, &mut refused).await;
+            // Those that were not taken, and in what order: all after an error, since nobody knows which were.
+            left.retain(|settled| error.is_some() || refused.contains_key(&settled.settle.id));
+            let swallowed = refused.drain().next().map(|(_, error)| error);
+            let Some(error) = error.map(|error| error.to_string()).or(swallowed) else { return };
+            if self.feed.gate().set(Trouble { events: left.len(), error: error.clone(), shut: true }) {
+                let event_id = left.first().map(|settled| &settled.settle.id);
+                tracing::error!(
+                    error,
+                    event_id,
+                    "the database refuses what became of events; deliveries stand still until it takes it"
+                );
+            }
+            if self.closing.interrupts(tokio::time::sleep(pause)).await.is_none() {
+                return; // they stay in the table as they are
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE_IN_ORDER);
+        }
+    }
+
+    /// Writes settlements of one kind, and tells the error with which the database refuses all of them. Those that it
+    /// takes without changing a row are `refused`. While it is away, or too busy, they are kept and written when it is
+    /// back.
+    async fn write(
+        &mut self,
+        alike: &[&Settled],
+        mut said_before: bool,
+        refused: &mut Refused,
+    ) -> Option<Error> {
         let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
-        let (mut pause, mut said_before) = (FIRST_PAUSE, false);
+        let mut pause = FIRST_PAUSE;
         loop {
             if !self.may_write(alike) {
                 tracing::warn!(
                     events = alike.len(),
                     "another node has the table, and what it makes of events counts"
                 );
-                return;
+                return None;
             }
-            match self.write(&settles).await {
-                Ok(changed) => {
-                    // Without claims nobody else settles: what is settled already was settled by the try before.
-                    let ours = said_before && settles.iter().all(|settle| settle.claim.is_none());
-                    let changed = if ours { settles.len() as u64 } else { changed };
-                    return self.written(alike, changed);
+            match self.try_to_write(&settles, said_before).await {
+                Ok(answer) => {
+                    self.answered(alike, answer, refused);
+                    return None;
                 }
                 // Also while closing, which ends this when its patience does.
                 Err(error) if error.is_outage() => {
                     tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying again soon");
-                    said_before = true;
-                    let closing = self.closing.interrupts(tokio::time::sleep(pause)).await.is_none();
-                    if closing {
-                        tokio::time::sleep(FIRST_PAUSE).await;
+                    if pause > FIRST_PAUSE {
+                        self.feed.gate().note(alike.len(), &error.to_string());
                     }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
-                Err(error) => {
-                    tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying them one by one");
-                    tokio::time::sleep(FIRST_PAUSE).await;
-                    break;
-                }
+                Err(error) => return Some(error),
             }
-        }
-        for settled in alike {
-            self.settle_alone(settled).await;
+            said_before = true;
+            let closing = self.closing.interrupts(tokio::time::sleep(pause)).await.is_none();
+            if closing {
+                tokio::time::sleep(FIRST_PAUSE).await;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
+    fn answered(&mut self, alike: &[&Settled], answer: Answer, refused: &mut Refused) {
+        let (lost, kept): (Vec<_>, Vec<_>) =
+            alike.iter().partition(|settled| answer.swallowed.contains(&settled.settle.id));
+        self.told(&kept, answer.changed);
+        if answer.changed > 0 {
+            self.stuck.something_was_written();
+        }
+        refused.extend(lost.iter().map(|settled| (settled.settle.id.clone(), SWALLOWED.to_owned())));
+    }
+
+    /// A store that panics has failed like any other: the settler must go on.
+    async fn try_to_write(&self, settles: &[Settle], said_before: bool) -> Result<Answer, Error> {
+        let writing = AssertUnwindSafe(async {
+            let changed = self.store.settle(At::Database, settles).await?;
+            if changed >= settles.len() as u64 {
+                return Ok(Answer { changed, swallowed: HashSet::new() });
+            }
+            let swallowed: HashSet<_> = self.store.unsettled(settles).await?.into_iter().collect();
+            // Without claims nobody else settles: what is settled already was settled by the try before.
+            let ours = said_before && settles.iter().all(|settle| settle.claim.is_none());
+            let changed = if ours { (settles.len() - swallowed.len()) as u64 } else { changed };
+            Ok(Answer { changed, swallowed })
+        });
+        writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
+    }
+
     /// Whether what became of events is still this node's to tell. That one was handled well always is.
-    fn may_write(&self, alike: &[Settled]) -> bool {
+    fn may_write(&self, alike: &[&Settled]) -> bool {
         alike.first().is_none_or(|first| {
             first.settle.settlement == Settlement::Done || self.feed.standing().is_up_since(first.turn)
         })
     }
 
-    async fn settle_alone(&self, settled: &Settled) {
-        match self.write(std::slice::from_ref(&settled.settle)).await {
-            Ok(changed) => self.written(std::slice::from_ref(settled), changed),
-            Err(error) => {
-                let event_id = settled.event.id();
-                tracing::error!(%error, event_id, "cannot write what became of an event: it is delivered again");
-                if let Some(claim) = settled.settle.claim.clone() {
-                    self.feed.unheld().add_for_later(event_id.to_owned(), claim);
-                }
-            }
-        }
-    }
-
-    /// A store that panics has failed like any other: the settler must go on.
-    async fn write(&self, settles: &[Settle]) -> Result<u64, Error> {
-        let writing = AssertUnwindSafe(async { self.store.settle(At::Database, settles).await });
-        writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
-    }
-
     /// Tells of settlements of one kind, of which so many took effect. Only what did is counted.
-    fn written(&self, alike: &[Settled], changed: u64) {
+    fn told(&self, alike: &[&Settled], changed: u64) {
         let Some(first) = alike.first() else { return };
         self.count(&first.settle.settlement, changed);
         let late = (alike.len() as u64).saturating_sub(changed);
@@ -245,7 +364,7 @@ impl Desk {
             return;
         }
         self.metrics.settle_late.add(late);
-        let events: Vec<_> = alike.iter().map(|settled| settled.event.id()).take(MOST_NAMED).collect();
+        let events: Vec<_> = alike.iter().map(|settled| &settled.settle.id).take(MOST_NAMED).collect();
         tracing::warn!(
             late,
             of = alike.len(),
@@ -268,34 +387,42 @@ impl Desk {
 
     /// Logs one settlement. Never the payload.
     fn log(&self, settled: &Settled) {
-        let Settled { settle, event, .. } = settled;
-        let attempt = settle.attempts.unwrap_or_default() + 1;
+        let Settled { settle, event_type, aggregate_type, aggregate_id, .. } = settled;
+        let (event_id, attempt) = (&settle.id, settle.attempts.unwrap_or_default() + 1);
         match &settle.settlement {
             Settlement::Deferred { .. } if self.strict_order => tracing::warn!(
-                event_id = event.id(),
-                aggregate_id = event.aggregate_id(),
+                event_id,
+                aggregate_id,
                 "a deferred event lets later ones of its aggregate overtake it"
             ),
             Settlement::Done | Settlement::Deferred { .. } => {}
             Settlement::Retry { error, after } => tracing::info!(
-                event_id = event.id(),
-                event_type = event.event_type(),
-                aggregate_type = event.aggregate_type(),
-                aggregate_id = event.aggregate_id(),
+                event_id,
+                event_type,
+                aggregate_type,
+                aggregate_id,
                 attempt,
                 ?after,
                 error,
                 "an event failed and is tried again"
             ),
             Settlement::Dead { error } => tracing::error!(
-                event_id = event.id(),
-                event_type = event.event_type(),
-                aggregate_type = event.aggregate_type(),
-                aggregate_id = event.aggregate_id(),
+                event_id,
+                event_type,
+                aggregate_type,
+                aggregate_id,
                 attempt,
                 error,
                 "an event is dead"
             ),
         }
     }
+}
+
+/// What the database made of settlements.
+struct Answer {
+    /// How many took effect.
+    changed: u64,
+    /// Those whose rows wait for them as before, by the ids of their events.
+    swallowed: HashSet<String>,
 }

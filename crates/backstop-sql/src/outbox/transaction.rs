@@ -1,5 +1,6 @@
 //! A transaction that can append events, and starts their delivery when it commits.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -72,13 +73,17 @@ impl<DB: Supported> Transaction<DB> {
     /// Commits, and hands the appended events to their handlers. An event that finds the hot queue full is
     /// delivered by the poller: a commit never waits for it and never fails for it.
     ///
+    /// If the database has rolled the transaction back, because a statement in it failed and its error was passed over,
+    /// this is [`Error::RolledBack`]: drivers would say `Ok`. What a rolled-back savepoint has undone is not delivered.
+    ///
     /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
     /// here; if it did happen, the poller delivers the events.
     pub async fn commit(mut self) -> Result<(), Error> {
-        let transaction = self.open.take().ok_or(Error::NoTransaction)?;
+        let mut transaction = self.open.take().ok_or(Error::NoTransaction)?;
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
+        let present = self.writer.present(DB::seam(&mut transaction), &self.endings.appended).await?;
         transaction.commit().await.map_err(Error::database("committing a transaction"))?;
-        std::mem::take(&mut self.endings).committed();
+        std::mem::take(&mut self.endings).committed(&present);
         Ok(())
     }
 
@@ -90,8 +95,8 @@ impl<DB: Supported> Transaction<DB> {
 }
 
 impl Endings {
-    fn committed(self) {
-        self.appended.into_iter().for_each(Appended::committed);
+    fn committed(self, present: &HashSet<String>) {
+        self.appended.into_iter().for_each(|appended| appended.committed_with(present));
         run_all(self.after_commit);
     }
 

@@ -1,13 +1,15 @@
 //! The writer: appends events within a transaction, with the hooks around it.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use backstop_core::event::EventType;
 use backstop_core::trace::TraceContext;
-use backstop_core::{Event, telemetry};
+use backstop_core::{Clock, Event, SystemClock, telemetry};
 
 use super::hook::{Hook, Hooks};
+use super::hot_path::HotPath;
 use crate::Error;
 use crate::connection::Connection;
 use crate::store::{Born, Store};
@@ -39,13 +41,15 @@ pub struct Writer {
     store: Arc<dyn Store>,
     hooks: Hooks,
     born: Option<Born>,
+    /// Where the events of this writer are delivered from memory.
+    hot_path: Option<Arc<HotPath>>,
     metrics: Option<Arc<telemetry::Outbox>>,
 }
 
 impl Writer {
     /// A writer without hooks: a poller or change-data capture delivers what it writes.
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, hooks: Hooks::default(), born: None, metrics: None }
+        Self { store, hooks: Hooks::default(), born: None, hot_path: None, metrics: None }
     }
 
     /// Adds a hook, to run after those added before it.
@@ -58,9 +62,10 @@ impl Writer {
         store: Arc<dyn Store>,
         hooks: Hooks,
         born: Option<Born>,
+        hot_path: Option<Arc<HotPath>>,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        Self { store, hooks, born, metrics: Some(metrics) }
+        Self { store, hooks, born, hot_path, metrics: Some(metrics) }
     }
 
     /// Appends one event.
@@ -91,10 +96,28 @@ impl Writer {
         let events = in_current_trace(events);
         let events = if events.is_empty() { events } else { self.hooks.before_write(events)? };
         if !events.is_empty() {
+            // A claim that a row is born with counts from here: the database's answer may take any time.
+            let since = SystemClock.ticks();
             self.store.insert(connection, &events, self.born.as_ref()).await?;
             self.hooks.after_write(&events);
+            if let Some(hot_path) = &self.hot_path {
+                hot_path.written(&events, since);
+            }
         }
-        Ok(Appended { events, writer: self.clone(), settled: false })
+        Ok(Appended { events, writer: self.clone() })
+    }
+
+    /// Which of the events appended on a connection its transaction still holds.
+    pub(super) async fn present(
+        &self,
+        connection: &mut dyn Connection,
+        appended: &[Appended],
+    ) -> Result<HashSet<String>, Error> {
+        let ids: Vec<_> = appended.iter().flat_map(Appended::ids).collect();
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        Ok(self.store.present(Some(connection), &ids).await?.into_iter().collect())
     }
 }
 
@@ -117,9 +140,9 @@ impl fmt::Debug for Writer {
 #[must_use = "call `committed` after the commit, so that delivery begins at once"]
 #[derive(Debug)]
 pub struct Appended {
+    /// None once it was said what became of them.
     events: Vec<Event>,
     writer: Writer,
-    settled: bool,
 }
 
 impl Appended {
@@ -128,31 +151,62 @@ impl Appended {
         self.events.iter().map(|event| event.id().to_owned()).collect()
     }
 
-    /// The transaction has committed: delivery begins.
+    /// The transaction has committed: delivery begins. What is not in the table all the same, because the transaction
+    /// or a part of it was rolled back, is not delivered.
     pub fn committed(mut self) {
-        self.settled = true;
-        if self.events.is_empty() {
-            return;
+        let events = std::mem::take(&mut self.events);
+        self.after_commit(&events);
+        if let Some(hot_path) = &self.writer.hot_path {
+            hot_path.said_to_be_committed(&events);
         }
-        if let Some(metrics) = &self.writer.metrics {
-            metrics.append.add(self.events.len() as u64);
+    }
+
+    /// The transaction has committed, and these are the events that it held.
+    pub(super) fn committed_with(mut self, present: &HashSet<String>) {
+        let (kept, gone): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.events).into_iter().partition(|event| present.contains(event.id()));
+        self.after_rollback(&gone);
+        self.after_commit(&kept);
+        if let Some(hot_path) = &self.writer.hot_path {
+            hot_path.committed(&kept);
         }
-        self.writer.hooks.after_commit(&self.events);
     }
 
     /// The transaction has rolled back: the events never were.
     pub fn rolled_back(mut self) {
-        self.settled = true;
-        if !self.events.is_empty() {
-            self.writer.hooks.after_rollback(&self.events);
+        let events = std::mem::take(&mut self.events);
+        self.after_rollback(&events);
+    }
+
+    fn after_commit(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        if let Some(metrics) = &self.writer.metrics {
+            metrics.append.add(events.len() as u64);
+        }
+        self.writer.hooks.after_commit(events);
+    }
+
+    fn after_rollback(&self, events: &[Event]) {
+        if events.is_empty() {
+            return;
+        }
+        self.writer.hooks.after_rollback(events);
+        if let Some(hot_path) = &self.writer.hot_path {
+            hot_path.rolled_back(events);
         }
     }
 }
 
+/// Dropped without a word.
 impl Drop for Appended {
     fn drop(&mut self) {
-        if !self.settled && !self.events.is_empty() {
+        if !self.events.is_empty() {
             self.writer.hooks.abandoned(&self.events);
+            if let Some(hot_path) = &self.writer.hot_path {
+                hot_path.abandoned(&self.events);
+            }
         }
     }
 }

@@ -26,17 +26,39 @@ pub(super) enum Ending {
     Dead,
 }
 
-/// Rows that one statement settles: the same ending, under the same claim, after as many failed tries.
+/// Rows that one statement settles: the same ending, under the same claim or in the same generation, after as many
+/// failed tries.
 #[derive(Debug)]
 pub(super) struct Alike<'a> {
     pub(super) ending: Ending,
-    pub(super) claim: Option<(&'a str, i64)>,
+    pub(super) fence: Fence<'a>,
     pub(super) attempts: Option<u32>,
     pub(super) ids: Vec<&'a str>,
     /// How long each row is put off, where it is.
     pub(super) delays: Vec<TimeDelta>,
     /// Why each failed, where it did.
     pub(super) errors: Vec<String>,
+}
+
+/// What must still be true of a row that is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fence<'a> {
+    /// Nothing but that it is pending.
+    Pending,
+    /// Nobody has claimed or replayed it since.
+    Generation(i64),
+    /// It has this claim.
+    Claim((&'a str, i64)),
+}
+
+impl<'a> Fence<'a> {
+    fn of(settle: &'a Settle) -> Self {
+        match (&settle.claim, settle.generation) {
+            (Some(claim), _) => Self::Claim(key(claim)),
+            (None, Some(generation)) => Self::Generation(generation),
+            (None, None) => Self::Pending,
+        }
+    }
 }
 
 /// Gathers settlements by how they end. An id that is given twice is written once for each time.
@@ -46,13 +68,13 @@ pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
         let ending = ending(&settle.settlement);
         // Only a retry is fenced by them, so nothing else is kept apart for their sake.
         let attempts = settle.attempts.filter(|_| ending == Ending::Retry);
-        groups.entry((ending, settle.claim.as_ref().map(key), attempts)).or_default().push(settle);
+        groups.entry((ending, Fence::of(settle), attempts)).or_default().push(settle);
     }
-    let chunks = groups.iter().flat_map(|(&(ending, claim, attempts), settles)| {
+    let chunks = groups.iter().flat_map(|(&(ending, fence, attempts), settles)| {
         let rows = if ending == Ending::Done { ROWS } else { ROWS_WITH_VALUES };
         settles.chunks(rows).map(move |settles| Alike {
             ending,
-            claim,
+            fence,
             attempts,
             ids: settles.iter().map(|settle| settle.id.as_str()).collect(),
             delays: settles.iter().filter_map(|settle| delay(&settle.settlement)).collect(),
@@ -87,7 +109,7 @@ fn error(settlement: &Settlement) -> Option<&str> {
 
 /// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
 /// column may refuse, becomes visible.
-fn cut(error: &str) -> String {
+pub(super) fn cut(error: &str) -> String {
     let error = error.replace('\0', "␀");
     match error.char_indices().nth(MAX_ERROR_CHARS) {
         None => error,
@@ -121,6 +143,7 @@ mod tests {
             id: id.to_owned(),
             claim: Some(claim.clone()),
             attempts: Some(attempts),
+            generation: None,
             settlement,
         };
         let settles = [

@@ -23,7 +23,7 @@ use std::time::Duration;
 use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
-use crate::connection::{Connection, Connections};
+use crate::connection::{Connection, Connections, Kind};
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Done, Due, Place};
@@ -32,6 +32,7 @@ use crate::{BoxFuture, Error, TableName, TimeZone};
 
 pub use kind::DatabaseKind;
 pub use sql::SqlStore;
+use statements::{PurgeQuestion, Statements};
 
 /// A database that the outbox works on, by sqlx's name for it.
 pub trait Supported: sqlx::Database {
@@ -58,14 +59,27 @@ pub trait Supported: sqlx::Database {
         None
     }
 
-    /// Takes the right to be the only node on a table, or tells that somebody else has it.
+    /// Takes the right to deliver from a table, or tells that somebody else has it.
     #[doc(hidden)]
-    fn alone<'a>(pool: &'a sqlx::Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>>;
+    fn right<'a>(
+        pool: &'a sqlx::Pool<Self>,
+        table: &'a TableName,
+        share: Share,
+    ) -> BoxFuture<'a, Result<Right, Error>>;
 }
 
-/// The right to be the only node on a table. It ends when this is dropped, and with the process; released
+/// With whom a node shares its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// With nobody.
+    Alone,
+    /// With others that claim their rows, and with nobody who is alone.
+    Claiming,
+}
+
+/// The right to deliver from a table. It ends when this is dropped, and with the process; released
 /// in so many words, it is free when that returns.
-pub struct Alone(Box<dyn Holder>);
+pub struct Right(Box<dyn Holder>);
 
 /// What holds the right: a locked file, or a connection with a lock.
 pub(crate) trait Holder: Send + Sync {
@@ -83,7 +97,7 @@ pub(crate) trait Holder: Send + Sync {
     fn release(self: Box<Self>) -> BoxFuture<'static, ()>;
 }
 
-impl Alone {
+impl Right {
     pub(crate) fn held_by(holder: impl Holder + 'static) -> Self {
         Self(Box::new(holder))
     }
@@ -153,9 +167,31 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         String::new()
     }
 
-    /// The status, where a statement that takes no hint must not choose an index for it.
-    fn unindexed_status(&self) -> &'static str {
-        "status"
+    /// What stands behind the table's name in a statement that changes rows by their ids, so that it reaches them by
+    /// their key alone: a scan would wait for rows that somebody else has inserted and not committed.
+    fn by_key(&self) -> &'static str {
+        ""
+    }
+
+    /// How a statement begins that deletes rows by their ids.
+    fn delete_by_key(&self, table: &TableName) -> String {
+        format!("delete from {table}")
+    }
+
+    /// Adds the condition that a row's id is these bytes, which are no text.
+    fn push_key(&self, statement: &mut Statement, key: &[u8]) {
+        statement.push("event_id = ").bind(Value::Bytes(key.to_vec()));
+    }
+
+    /// The condition that a row is pending and its moment never comes, because it is none, where the database has no
+    /// type for moments.
+    fn never_due(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The statement that fails unless the transaction is still the one that began, where a commit would not.
+    fn still_in_transaction(&self) -> StillIn {
+        StillIn::Always
     }
 
     /// Adds the moment `at` plus, for each of the rows, an offset of its own.
@@ -211,15 +247,40 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         })
     }
 
-    /// The statement that deletes at most `limit` rows of those that `condition` adds a `where` for, the oldest
-    /// first.
-    fn delete_some(
-        &self,
-        table: &TableName,
-        index: Index,
-        condition: &mut dyn FnMut(&mut Statement),
-        limit: u32,
-    ) -> Statement;
+    /// The statement that changes claimed rows which nobody else holds, and returns their ids.
+    fn change_statement(&self, change: &Change<'_>) -> Statement {
+        let mut statement = change.statements.update("");
+        (change.set)(&mut statement);
+        statement.push(" where ");
+        change.push_rows(&mut statement);
+        statement.push(" returning event_id");
+        statement
+    }
+
+    /// Changes claimed rows, passes over those that somebody else holds, and tells which were changed.
+    fn change<'a>(
+        &'a self,
+        connections: &'a dyn Connections,
+        change: Change<'a>,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move {
+            let mut connection = connections.connection().await?;
+            let changed = connection.fetch(&self.change_statement(&change), &[Kind::Text]).await?;
+            Ok(row::ids(changed))
+        })
+    }
+
+    /// The statement that deletes old rows, or reads their ids where one statement cannot do both.
+    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement;
+
+    /// Deletes old rows, the oldest first, and tells how many.
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        purge: PurgeQuestion<'a>,
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move { connection.execute(&self.purge_statement(&purge)).await })
+    }
 
     /// The migrations, in order.
     fn migrations(&self) -> &'static [Migration];
@@ -290,6 +351,44 @@ pub enum Explanation {
     OnlyReads,
     /// Another statement was in the way, and won; the same one would succeed now.
     Lost,
+    /// An earlier statement of the transaction failed, and with it the whole.
+    Aborted,
+    /// The connection forgot what was prepared on it: it is another one each time.
+    Pooler,
+}
+
+/// How to find out that a transaction is still the one that began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StillIn {
+    /// A commit says so by itself.
+    Always,
+    /// By a statement, where an event is missing that the transaction had inserted.
+    WhenMissing(&'static str),
+    /// By a statement, in any case: what is inserted after a transaction was lost is committed by itself.
+    Asked(&'static str),
+}
+
+/// A change of rows that were claimed together.
+pub struct Change<'a> {
+    pub(crate) statements: Statements<'a>,
+    pub(crate) claim: (&'a str, i64),
+    pub(crate) ids: &'a [&'a str],
+    /// Adds what is set.
+    pub(crate) set: &'a (dyn Fn(&mut Statement) + Sync),
+}
+
+impl Change<'_> {
+    /// Adds the condition that a row is one of these, and still has the claim.
+    fn push_rows(&self, statement: &mut Statement) {
+        statements::push_claimed(statement, self.claim);
+        self.statements.dialect.push_ids(statement, self.ids);
+    }
+}
+
+impl fmt::Debug for Change<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change").field("rows", &self.ids.len()).finish_non_exhaustive()
+    }
 }
 
 /// Who wants which rows.
@@ -304,7 +403,7 @@ pub struct ClaimQuestion<'a> {
 
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 impl ClaimQuestion<'_> {
-    fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> statements::Statements<'a> {
-        statements::Statements { dialect, table: self.table, done: Done::Keep, zone: self.zone }
+    fn statements<'a>(&'a self, dialect: &'a dyn Dialect) -> Statements<'a> {
+        Statements { dialect, table: self.table, done: Done::Keep, zone: self.zone }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
 
 /// What each of those columns is read as.
 pub(crate) const KINDS: [Kind; 11] = [
-    Kind::Text,
+    Kind::Key,
     Kind::Text,
     Kind::Text,
     Kind::Text,
@@ -45,7 +45,7 @@ pub(crate) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
 pub(crate) const TROUBLED: &str =
     "event_id, event_type, aggregate_type, aggregate_id, attempts, last_error, created_at, available_at";
 pub(crate) const TROUBLED_KINDS: [Kind; 8] =
-    [Kind::Text, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
+    [Kind::Key, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
 
 /// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
 pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>> {
@@ -53,7 +53,7 @@ pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>>
     if rows.len() > limit {
         let key = |row: &Vec<Value>| {
             let first = if due.order == Order::Due { time(&row[9]) } else { None };
-            (first, time(&row[8]), text(&row[0]))
+            (first, time(&row[8]), shown_id(&row[0]))
         };
         rows.sort_by_cached_key(key);
         rows.truncate(limit);
@@ -69,20 +69,36 @@ pub(crate) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Op
 }
 
 fn to_row(codec: &dyn HeaderCodec, values: Vec<Value>, owner: Option<&Arc<str>>) -> Row {
-    let claim = owner.map(|owner| Claim { owner: owner.clone(), seq: int(&values[10]).unwrap_or_default() });
+    let generation = int(&values[10]).unwrap_or_default();
     Row {
-        id: text(&values[0]).unwrap_or_default(),
+        id: shown_id(&values[0]),
         attempts: count(&values[7]),
-        claim,
+        claim: owner.map(|owner| Claim { owner: owner.clone(), seq: generation }),
+        generation,
         due_at: time(&values[9]),
         created_at: time(&values[8]),
+        key: match &values[0] {
+            Value::Bytes(key) => Some(key.clone()),
+            _ => None,
+        },
         event: to_event(codec, values),
+    }
+}
+
+/// A row's id, or its bytes as SQL writes them if they are no text.
+fn shown_id(value: &Value) -> String {
+    match value {
+        Value::Bytes(bytes) => {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("x'{hex}'")
+        }
+        other => text(other).unwrap_or_default(),
     }
 }
 
 pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent {
     DeadEvent {
-        id: text(&values[0]).unwrap_or_default(),
+        id: shown_id(&values[0]),
         tries: tries(count(&values[7])),
         error: text(&values[11]),
         created_at: time(&values[8]).unwrap_or_default(),
@@ -94,7 +110,7 @@ pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent 
 pub(crate) fn to_troubled(row: &[Value], status: Status, place: &'static str) -> Troubled {
     let attempts = count(&row[4]);
     Troubled {
-        id: text(&row[0]).unwrap_or_default(),
+        id: shown_id(&row[0]),
         event_type: text(&row[1]).unwrap_or_default(),
         aggregate_type: text(&row[2]).unwrap_or_else(|| GLOBAL.to_owned()),
         aggregate_id: text(&row[3]),
@@ -113,7 +129,8 @@ fn tries(attempts: u32) -> u32 {
 
 fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, String> {
     let unreadable = values[..KINDS.len()].iter().find_map(|value| match value {
-        Value::Unreadable(problem) => Some(problem),
+        Value::Unreadable(problem) => Some(problem.as_str()),
+        Value::Bytes(_) => Some("event_id holds bytes that are no text"),
         _ => None,
     });
     if let Some(problem) = unreadable {
@@ -140,6 +157,15 @@ fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, St
     }))
 }
 
+/// The ids that a statement returned.
+pub(crate) fn ids(rows: Vec<Vec<Value>>) -> Vec<String> {
+    let id = |value| match value {
+        Value::Text(id) => id,
+        _ => None,
+    };
+    rows.into_iter().flatten().filter_map(id).collect()
+}
+
 pub(crate) fn text(value: &Value) -> Option<String> {
     match value {
         Value::Text(text) => text.clone(),
@@ -154,7 +180,7 @@ pub(crate) fn int(value: &Value) -> Option<i64> {
     }
 }
 
-fn time(value: &Value) -> Option<Timestamp> {
+pub(crate) fn time(value: &Value) -> Option<Timestamp> {
     match value {
         Value::Time(moment) => *moment,
         _ => None,

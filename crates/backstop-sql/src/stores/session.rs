@@ -1,11 +1,11 @@
-//! The right to be the only node, where it is a lock that belongs to a session of its own.
+//! The right to deliver from a table, where it is a lock that belongs to a session of its own.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Alone, Holder};
+use super::{Holder, Right, Share};
 use crate::{BoxFuture, Error, TableName};
 
 /// How long a session that was ended may take to let go of its lock.
@@ -24,10 +24,16 @@ pub(super) trait Session: Sized + Send + Sync + 'static {
     fn try_lock(
         &mut self,
         table: &TableName,
+        share: Share,
     ) -> impl Future<Output = Result<Option<bool>, sqlx::Error>> + Send;
 
     /// Whether it still has the lock of a table, on a server that writes.
     fn has_lock(&mut self, table: &TableName) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Whether it turned out to be none: a pooler shares its connection with others, and its lock is in their hands.
+    fn is_shared_by_a_pooler(&self) -> bool {
+        false
+    }
 
     /// What it is known by. No other session ever has the same.
     fn sign(&self) -> &str;
@@ -72,26 +78,38 @@ struct Held<S: Session> {
     given_up: VecDeque<String>,
     pool: S::Pool,
     table: TableName,
+    share: Share,
 }
 
 /// Takes the lock of a table in a session of its own.
-pub(super) async fn take<S: Session>(pool: &S::Pool, table: &TableName) -> Result<Alone, Error> {
+pub(super) async fn take<S: Session>(
+    pool: &S::Pool,
+    table: &TableName,
+    share: Share,
+) -> Result<Right, Error> {
     let mut session = S::open(pool).await.map_err(taking())?;
-    if try_lock(&mut session, table).await? {
+    if try_lock(&mut session, table, share).await? {
         let (pool, table) = (pool.clone(), table.clone());
-        return Ok(Alone::held_by(Held { session, next: None, given_up: VecDeque::new(), pool, table }));
+        return Ok(Right::held_by(Held {
+            session,
+            next: None,
+            given_up: VecDeque::new(),
+            pool,
+            table,
+            share,
+        }));
     }
     Err(Error::NotAlone { table: table.to_string() })
 }
 
-async fn try_lock<S: Session>(session: &mut S, table: &TableName) -> Result<bool, Error> {
-    let taken = session.try_lock(table).await.map_err(taking())?;
+async fn try_lock<S: Session>(session: &mut S, table: &TableName, share: Share) -> Result<bool, Error> {
+    let taken = session.try_lock(table, share).await.map_err(taking())?;
     let said = || "it would not share its locks with the one that writes".to_owned();
     taken.ok_or_else(|| Error::OnlyReads { table: table.to_string(), said: said() })
 }
 
 fn taking() -> impl FnOnce(sqlx::Error) -> Error {
-    Error::database("taking the lock of a single node")
+    Error::database("taking the lock of a table")
 }
 
 impl<S: Session> Holder for Held<S> {
@@ -101,6 +119,9 @@ impl<S: Session> Holder for Held<S> {
 
     fn retake(&mut self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async {
+            if self.session.is_shared_by_a_pooler() {
+                return Err(Error::Pooler);
+            }
             // Taken out, so that one which fails or is given up is not tried again.
             let mut next = match self.next.take() {
                 Some(next) => next,
@@ -109,7 +130,7 @@ impl<S: Session> Holder for Held<S> {
             let own: Vec<_> =
                 [self.session.sign().to_owned()].into_iter().chain(self.given_up.clone()).collect();
             self.remember(next.sign().to_owned());
-            if lock_in(&mut next, &self.table, &own).await? {
+            if lock_in(&mut next, &self.table, self.share, &own).await? {
                 (self.session, self.given_up) = (next, VecDeque::new());
                 return Ok(());
             }
@@ -136,8 +157,13 @@ impl<S: Session> Held<S> {
 
 /// Takes the lock in another session. Behind a network that swallows packets the server may still know our own old ones,
 /// which would be in our own way: they are ended.
-async fn lock_in<S: Session>(next: &mut S, table: &TableName, own: &[String]) -> Result<bool, Error> {
-    if try_lock(next, table).await? {
+async fn lock_in<S: Session>(
+    next: &mut S,
+    table: &TableName,
+    share: Share,
+    own: &[String],
+) -> Result<bool, Error> {
+    if try_lock(next, table, share).await? {
         return Ok(true);
     }
     let mut is_ours = false;
@@ -149,7 +175,7 @@ async fn lock_in<S: Session>(next: &mut S, table: &TableName, own: &[String]) ->
     }
     for _ in 0..TRIES {
         tokio::time::sleep(BETWEEN_TRIES).await;
-        if try_lock(next, table).await? {
+        if try_lock(next, table, share).await? {
             return Ok(true);
         }
     }

@@ -5,26 +5,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::Event;
 use backstop_core::codec::{Codec, HeaderCodec, Json};
 use backstop_core::inspect::{Count, Troubled};
+use backstop_core::{Event, Timestamp};
 use tokio::time::timeout;
 
 use super::alike::gather;
 use super::row::{self, int};
 use super::statements::{Statements, key};
-use super::{ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
+use super::{Change, ClaimQuestion, DatabaseKind, Dialect, Explanation, StillIn, Supported};
 use crate::connection::{Connection, Connections, Kind};
 use crate::pooler::{Pooled, Unprepared};
 use crate::statement::{Statement, Value};
 use crate::store::{
-    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, Purgeable, Row, Settle, Status, Store,
+    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Purgeable, Rights, Row,
+    Settle, Status, Store, Unreadable,
 };
 use crate::time_zone::Zoned;
 use crate::{BoxFuture, Error, TableName, TimeZone, migration};
 
 /// How many rows one statement names, well below what any database allows as bound values.
-const ROWS_PER_STATEMENT: usize = 500;
+pub(super) const ROWS_PER_STATEMENT: usize = 500;
 
 /// How many bytes of payload one statement carries, well below what servers accept by default.
 const BYTES_PER_STATEMENT: usize = 4 * 1024 * 1024;
@@ -148,8 +149,8 @@ impl SqlStore {
     /// The statements that [`purge`](Store::purge) runs, for whoever wants to read their plans.
     #[doc(hidden)]
     pub fn purge_statements(&self, what: Purgeable, at: At, age: Duration, limit: u32) -> Vec<Statement> {
-        let purge = |part: &_| self.statements().purge(*part, what, at, age, limit);
-        what.parts().iter().map(purge).collect()
+        let parts = what.parts(self.statements(), at, age, limit);
+        parts.iter().map(|part| self.dialect.purge_statement(part)).collect()
     }
 
     /// The statement of [`query_dead`](Store::query_dead), for whoever wants to read its plan.
@@ -178,18 +179,23 @@ impl SqlStore {
         ClaimQuestion { table: &self.table, owner, timeout, due, zone: self.zone }
     }
 
-    /// Runs a statement for rows that were claimed together, and tells how many were changed.
-    async fn for_claims(
+    /// Changes rows under their claims, and tells which, by their ids.
+    async fn change_claimed(
         &self,
         rows: &[(String, Claim)],
-        statement: impl Fn(Statements<'_>, (&str, i64), &[&str]) -> Statement,
-    ) -> Result<u64, Error> {
-        let mut connection = self.connection().await?;
-        let mut changed = 0;
+        set: impl Fn(&mut Statement) + Sync,
+    ) -> Result<Vec<String>, Error> {
+        let mut changed = Vec::new();
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                let statement = statement(self.statements(), claim, ids);
-                changed += self.execute_alone(&mut *connection, &statement).await?;
+                let mut tries = 1;
+                changed.extend(loop {
+                    let change = Change { statements: self.statements(), claim, ids, set: &set };
+                    match self.dialect.change(&self.zoned(), change).await {
+                        Err(error) if self.may_win(&mut tries, &error) => {}
+                        other => break other.map_err(|error| self.explain(error))?,
+                    }
+                });
             }
         }
         Ok(changed)
@@ -201,14 +207,44 @@ impl SqlStore {
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
                 let statement = self.statements().still_claimed(claim, ids);
-                let found = self.fetch(&mut *connection, &statement, &[Kind::Text]).await?;
-                claimed.extend(found.into_iter().flatten().filter_map(|value| match value {
-                    Value::Text(id) => id,
-                    _ => None,
-                }));
+                claimed.extend(row::ids(self.fetch(&mut *connection, &statement, &[Kind::Text]).await?));
             }
         }
         Ok(claimed)
+    }
+
+    /// Which of the events the caller's transaction holds, if it is still the one that began.
+    async fn present_in(
+        &self,
+        connection: &mut dyn Connection,
+        ids: &[String],
+    ) -> Result<Vec<String>, Error> {
+        let probe = self.dialect.still_in_transaction();
+        if let StillIn::Asked(text) = probe {
+            self.run(connection, text).await.map_err(rolled_back)?;
+        }
+        let found = self.find(&mut Zoned { inner: &mut *connection, zone: self.zone }, ids).await;
+        let found = match found {
+            Err(error) if self.means(&error, Explanation::Aborted) => return Err(rolled_back(error)),
+            other => other?,
+        };
+        if let (StillIn::WhenMissing(text), true) = (probe, found.len() < ids.len()) {
+            self.run(connection, text).await.map_err(rolled_back)?;
+        }
+        Ok(found)
+    }
+
+    async fn find(&self, connection: &mut dyn Connection, ids: &[String]) -> Result<Vec<String>, Error> {
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let mut found = Vec::new();
+        for ids in ids.chunks(ROWS_PER_STATEMENT) {
+            let mut statement = self.statements().present(ids);
+            if self.pooled {
+                statement = statement.unprepared();
+            }
+            found.extend(row::ids(self.fetch(connection, &statement, &[Kind::Text]).await?));
+        }
+        Ok(found)
     }
 
     /// Gives work up that takes too long.
@@ -229,13 +265,14 @@ impl SqlStore {
             Some(Explanation::OnlyReads) => {
                 Error::OnlyReads { table: self.table.to_string(), said: source.to_string() }
             }
-            Some(Explanation::Lost) | None => error,
+            Some(Explanation::Pooler) => Error::Pooler,
+            Some(Explanation::Lost | Explanation::Aborted) | None => error,
         }
     }
 
-    /// Whether an error means that the same statement would succeed now.
-    fn lost(&self, error: &Error) -> bool {
-        matches!(error, Error::Database { source, .. } if self.dialect.explain(source) == Some(Explanation::Lost))
+    /// Whether an error says this.
+    fn means(&self, error: &Error, explanation: Explanation) -> bool {
+        matches!(error, Error::Database { source, .. } if self.dialect.explain(source) == Some(explanation))
     }
 
     pub(super) async fn connection(&self) -> Result<Box<dyn Connection + '_>, Error> {
@@ -253,13 +290,27 @@ impl SqlStore {
         connection: &mut dyn Connection,
         statement: &Statement,
     ) -> Result<u64, Error> {
-        for _ in 1..TRIES {
+        let mut tries = 1;
+        loop {
             match connection.execute(statement).await {
-                Err(error) if self.lost(&error) => tracing::debug!(%error, "trying again"),
+                Err(error) if self.may_win(&mut tries, &error) => {}
                 other => return other.map_err(|error| self.explain(error)),
             }
         }
-        self.execute(connection, statement).await
+    }
+
+    /// Whether what lost against another statement is worth another try.
+    fn may_win(&self, tries: &mut u32, error: &Error) -> bool {
+        let again = *tries < TRIES && self.means(error, Explanation::Lost);
+        if again {
+            *tries += 1;
+            tracing::debug!(%error, "trying again");
+        }
+        again
+    }
+
+    fn zoned(&self) -> Zoned<Arc<dyn Connections>> {
+        Zoned { inner: self.connections.clone(), zone: self.zone }
     }
 
     pub(super) async fn fetch(
@@ -346,16 +397,72 @@ impl Store for SqlStore {
         }))
     }
 
-    fn next_due(&self, at: At) -> BoxFuture<'_, Result<Option<Duration>, Error>> {
+    fn next_due(&self, at: At, since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
         Box::pin(self.in_time(async move {
             let mut connection = self.connection().await?;
-            let statement = self.statements().next_due(at);
-            let rows = self.fetch(&mut *connection, &statement, &[Kind::Time, Kind::Time]).await?;
-            let ahead = |row: &Vec<Value>| match row[..] {
-                [Value::Time(Some(due)), Value::Time(Some(now))] => (due - now).to_std().ok(),
-                _ => None,
+            let statement = self.statements().next_due(at, since);
+            let rows = self.fetch(&mut *connection, &statement, &[Kind::Time; 3]).await?;
+            let Some([Value::Time(Some(asked_at)), moments @ ..]) = rows.first().map(Vec::as_slice) else {
+                return Ok(None);
             };
-            Ok(rows.iter().filter_map(ahead).min())
+            let next = moments.iter().filter_map(row::time).min();
+            let after = next.map(|due| (due - *asked_at).to_std().unwrap_or_default());
+            Ok(Some(NextDue { asked_at: *asked_at, after }))
+        }))
+    }
+
+    fn check_rights(&self, rights: Rights) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.in_time(async move {
+            let mut connection = self.connection().await?;
+            if rights.update {
+                self.execute(&mut *connection, &self.statements().may_update()).await?;
+            }
+            if rights.delete || (rights.update && self.done == Done::Delete) {
+                self.execute(&mut *connection, &self.statements().may_delete()).await?;
+            }
+            Ok(())
+        }))
+    }
+
+    fn present<'a>(
+        &'a self,
+        connection: Option<&'a mut dyn Connection>,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move {
+            match connection {
+                Some(connection) => self.present_in(connection, ids).await,
+                None => {
+                    self.in_time(async {
+                        let mut connection = self.connection().await?;
+                        self.find(&mut *connection, ids).await
+                    })
+                    .await
+                }
+            }
+        })
+    }
+
+    fn never_due(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Row>, Error>> {
+        Box::pin(self.in_time(async move {
+            let Some(statement) = self.statements().never_due(limit) else { return Ok(Vec::new()) };
+            let mut connection = self.connection().await?;
+            let rows = self.fetch(&mut *connection, &statement, &row::KINDS).await?;
+            Ok(row::in_order(&*self.codec, rows, None))
+        }))
+    }
+
+    fn owned<'a>(
+        &'a self,
+        owner: &'a Arc<str>,
+        at: At,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        Box::pin(self.in_time(async move {
+            let mut connection = self.connection().await?;
+            let statement = self.statements().owned(owner, at, limit);
+            let rows = self.fetch(&mut *connection, &statement, &row::KINDS).await?;
+            Ok(row::in_order(&*self.codec, rows, Some(owner)))
         }))
     }
 
@@ -367,14 +474,10 @@ impl Store for SqlStore {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
             let question = self.question(owner, timeout, due);
-            let connections = Zoned { inner: self.connections.clone(), zone: self.zone };
             let mut tries = 1;
             let claimed = loop {
-                match self.dialect.claim(&connections, question).await {
-                    Err(error) if tries < TRIES && self.lost(&error) => {
-                        tracing::debug!(%error, "claiming again");
-                        tries += 1;
-                    }
+                match self.dialect.claim(&self.zoned(), question).await {
+                    Err(error) if self.may_win(&mut tries, &error) => {}
                     other => break other.map_err(|error| self.explain(error))?,
                 }
             };
@@ -383,16 +486,22 @@ impl Store for SqlStore {
     }
 
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        let release =
-            |statements: Statements<'_>, claim: (&str, i64), ids: &[&str]| statements.release(claim, ids);
-        Box::pin(self.in_time(self.for_claims(rows, release)))
+        Box::pin(self.in_time(async move {
+            let set = |statement: &mut Statement| {
+                statement.push("locked_by = null, locked_at = null");
+            };
+            Ok(self.change_claimed(rows, set).await?.len() as u64)
+        }))
     }
 
-    fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        let renew = move |statements: Statements<'_>, claim: (&str, i64), ids: &[&str]| {
-            statements.renew(at, claim, ids)
-        };
-        Box::pin(self.in_time(self.for_claims(rows, renew)))
+    fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(self.in_time(async move {
+            let set = |statement: &mut Statement| {
+                statement.push("locked_at = ");
+                self.statements().moment(statement, at);
+            };
+            self.change_claimed(rows, set).await
+        }))
     }
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
@@ -409,6 +518,35 @@ impl Store for SqlStore {
             }
             Ok(settled)
         }))
+    }
+
+    fn unsettled<'a>(&'a self, settles: &'a [Settle]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(self.in_time(async move {
+            let mut connection = self.connection().await?;
+            let mut unsettled = Vec::new();
+            for alike in gather(settles) {
+                let statement = self.statements().unsettled(&alike);
+                unsettled.extend(row::ids(self.fetch(&mut *connection, &statement, &[Kind::Text]).await?));
+            }
+            Ok(unsettled)
+        }))
+    }
+
+    fn bury_unreadable<'a>(&'a self, at: At, rows: &'a [Unreadable]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let by_id = rows.iter().filter(|row| row.key.is_none());
+            let mut buried = self.settle(at, &by_id.map(Unreadable::settle).collect::<Vec<_>>()).await?;
+            let by_key = rows.iter().filter_map(|row| Some((row, row.key.as_deref()?)));
+            for (row, key) in by_key {
+                let statement = self.statements().bury_by_key(at, row, key);
+                let bury = async {
+                    let mut connection = self.connection().await?;
+                    self.execute_alone(&mut *connection, &statement).await
+                };
+                buried += self.in_time(bury).await?;
+            }
+            Ok(buried)
+        })
     }
 
     fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>> {
@@ -489,10 +627,10 @@ impl Store for SqlStore {
         Box::pin(self.in_time(async move {
             let mut connection = Zoned { inner: connection, zone: self.zone };
             let mut purged = 0;
-            for part in what.parts() {
-                let left = limit.saturating_sub(u32::try_from(purged).unwrap_or(u32::MAX));
-                let statement = self.statements().purge(*part, what, at, age, left);
-                purged += self.execute(&mut connection, &statement).await?;
+            for mut part in what.parts(self.statements(), at, age, limit) {
+                part.limit = limit.saturating_sub(u32::try_from(purged).unwrap_or(u32::MAX));
+                let deleted = self.dialect.purge(&mut connection, part).await;
+                purged += deleted.map_err(|error| self.explain(error))?;
             }
             Ok(purged)
         }))
@@ -525,6 +663,11 @@ impl fmt::Debug for SqlStore {
             .field("table", &self.table)
             .finish_non_exhaustive()
     }
+}
+
+/// The transaction in which events were appended is gone.
+fn rolled_back(error: Error) -> Error {
+    if error.is_outage() { error } else { Error::RolledBack { said: error.to_string() } }
 }
 
 /// The rows of each claim.

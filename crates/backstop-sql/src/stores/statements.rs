@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use backstop_core::Event;
+use backstop_core::{Event, Timestamp};
 use chrono::TimeDelta;
 
-use super::alike::{Alike, Ending};
+use super::alike::{Alike, Ending, Fence, cut};
 use super::{Dialect, Index, row};
 use crate::statement::{Statement, Value};
-use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Status};
+use crate::store::{After, At, Born, Claim, DeadFilter, Done, Due, Order, Purgeable, Status, Unreadable};
 use crate::{TableName, TimeZone};
 
 /// Writes statements about one table in one dialect. Runs nothing.
@@ -102,6 +102,24 @@ impl Statements<'_> {
         claim_timeout: Option<Duration>,
         lock: &str,
     ) {
+        self.push_due_where(statement, columns, due, lock, |statement| {
+            if let Some(timeout) = claim_timeout {
+                statement.push(" and (locked_by is null or locked_at < ");
+                self.moment_before(statement, due.at, timeout);
+                statement.push(")");
+            }
+        });
+    }
+
+    /// [`push_due`](Self::push_due) of rows for which more is true.
+    fn push_due_where(
+        &self,
+        statement: &mut Statement,
+        columns: &str,
+        due: Due<'_>,
+        lock: &str,
+        more: impl Fn(&mut Statement),
+    ) {
         let (index, order) = match due.order {
             Order::Due => (Index::Due, "available_at, created_at, event_id"),
             Order::Created => (Index::DueCreated, "created_at, event_id"),
@@ -122,35 +140,38 @@ impl Statements<'_> {
                 statement.push(" and created_at <= ");
                 self.moment_before(statement, due.at, due.skip_recent);
             }
-            if let Some(timeout) = claim_timeout {
-                statement.push(" and (locked_by is null or locked_at < ");
-                self.moment_before(statement, due.at, timeout);
-                statement.push(")");
-            }
+            more(statement);
             statement.push(&format!(" order by {order} limit "));
             statement.bind(i64::from(due.limit)).push(lock).push(close);
         }
     }
 
+    /// A statement that changes rows by their ids: the columns follow, then [`push_ids`](Dialect::push_ids).
+    pub(crate) fn update(&self, columns: &str) -> Statement {
+        let mut statement = self.begin("update {table}");
+        statement.push(self.dialect.by_key()).push(" set ").push(columns);
+        statement
+    }
+
     /// Settles rows as done that were delivered under the same claim, or under none.
-    pub(super) fn done(&self, at: At, claim: Option<(&str, i64)>, ids: &[&str]) -> Statement {
+    fn done(&self, at: At, alike: &Alike<'_>) -> Statement {
         if self.done == Done::Delete {
-            let mut statement = self.begin("delete from {table}");
-            self.push_where_settleable(&mut statement, claim, ids);
+            let mut statement = self.begin(&self.dialect.delete_by_key(self.table));
+            self.push_where_settleable(&mut statement, alike);
             return statement;
         }
-        let mut statement = self.begin("update {table} set status = 1, done_at = ");
+        let mut statement = self.update("status = 1, done_at = ");
         self.moment(&mut statement, at);
-        self.push_settleable(&mut statement, claim, ids);
+        self.push_settleable(&mut statement, alike);
         statement
     }
 
     /// Settles rows that end alike, each with its own delay and error.
     pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
-        let Alike { claim, attempts, ref ids, ref delays, ref errors, .. } = *alike;
-        let mut statement = self.begin("update {table} set ");
+        let Alike { ids, delays, errors, .. } = alike;
+        let mut statement = self.update("");
         match alike.ending {
-            Ending::Done => return self.done(at, claim, ids),
+            Ending::Done => return self.done(at, alike),
             Ending::Deferred => {
                 statement.push("status = 0, available_at = ");
                 self.own_moment(&mut statement, at, ids, delays);
@@ -169,56 +190,130 @@ impl Statements<'_> {
                 self.moment(&mut statement, at);
             }
         }
-        self.push_settleable(&mut statement, claim, ids);
-        if let (Ending::Retry, Some(attempts)) = (alike.ending, attempts) {
-            statement.push(" and attempts = ").bind(i64::from(attempts));
-        }
+        self.push_settleable(&mut statement, alike);
+        statement
+    }
+
+    /// The ids of those rows that a settlement would still change.
+    pub(super) fn unsettled(&self, alike: &Alike<'_>) -> Statement {
+        let mut statement = self.begin("select event_id from {table}");
+        self.push_where_settleable(&mut statement, alike);
         statement
     }
 
     /// Ends a settlement: the claim ends with it, and terminal rows are final.
-    fn push_settleable(&self, statement: &mut Statement, claim: Option<(&str, i64)>, ids: &[&str]) {
+    fn push_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
         statement.push(", locked_by = null, locked_at = null");
-        self.push_where_settleable(statement, claim, ids);
+        self.push_where_settleable(statement, alike);
     }
 
-    /// `where` the rows may still be settled under their claim: terminal rows are final.
-    fn push_where_settleable(&self, statement: &mut Statement, claim: Option<(&str, i64)>, ids: &[&str]) {
+    /// `where` the rows may still be settled: terminal rows are final, and a row that is not as it was when its event
+    /// was delivered is somebody else's.
+    fn push_where_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
         statement.push(" where status not in (1, 3) and ");
-        if let Some(claim) = claim {
-            push_claimed(statement, claim);
+        match alike.fence {
+            Fence::Pending => {}
+            Fence::Generation(generation) => {
+                statement.push("claim_seq = ").bind(generation).push(" and ");
+            }
+            Fence::Claim(claim) => push_claimed(statement, claim),
         }
-        self.dialect.push_ids(statement, ids);
-    }
-
-    pub(super) fn release(&self, claim: (&str, i64), ids: &[&str]) -> Statement {
-        let mut statement = self.begin("update {table} set locked_by = null, locked_at = null where ");
-        push_claimed(&mut statement, claim);
-        self.dialect.push_ids(&mut statement, ids);
-        statement
-    }
-
-    /// The next moment at which a row of either pending status becomes due, and the moment of now.
-    pub(super) fn next_due(&self, at: At) -> Statement {
-        let mut statement = self.begin("");
-        for (status, name) in [(Status::New, "new_rows"), (Status::Retry, "retry_rows")] {
-            let union = if status == Status::New { "" } else { " union all " };
-            let select = format!("{union}select due_at, asked_at from (select available_at as due_at, ");
-            statement.push(&select);
-            self.moment(&mut statement, at);
-            statement.push(&format!(" as asked_at from {}{} and available_at > ", self.table, is(status)));
-            self.moment(&mut statement, at);
-            statement.push(&format!(" order by available_at limit 1) as {name}"));
+        self.dialect.push_ids(statement, &alike.ids);
+        if let (Ending::Retry, Some(attempts)) = (alike.ending, alike.attempts) {
+            statement.push(" and attempts = ").bind(i64::from(attempts));
         }
-        statement
     }
 
-    pub(super) fn renew(&self, at: At, claim: (&str, i64), ids: &[&str]) -> Statement {
-        let mut statement = self.begin("update {table} set locked_at = ");
+    /// Buries a row whose id is not text.
+    pub(super) fn bury_by_key(&self, at: At, row: &Unreadable, key: &[u8]) -> Statement {
+        let mut statement = self.update("status = 3, last_error = ");
+        statement.bind(cut(&row.error())).push(", done_at = ");
         self.moment(&mut statement, at);
-        statement.push(" where ");
-        push_claimed(&mut statement, claim);
+        statement.push(", locked_by = null, locked_at = null where status not in (1, 3) and ");
+        if let Some(claim) = &row.claim {
+            push_claimed(&mut statement, self::key(claim));
+        }
+        self.dialect.push_key(&mut statement, key);
+        statement
+    }
+
+    /// The moment of now, and for each pending status the next moment at which a row becomes due that was scheduled
+    /// ahead before `since`, or is now.
+    pub(super) fn next_due(&self, at: At, since: Option<Timestamp>) -> Statement {
+        let mut statement = self.begin("select ");
+        self.moment(&mut statement, at);
+        for status in [Status::New, Status::Retry] {
+            statement.push(&format!(", (select available_at from {}{}", self.table, is(status)));
+            statement.push(" and available_at > ");
+            match since {
+                None => self.moment(&mut statement, at),
+                Some(since) => {
+                    statement
+                        .bind(since)
+                        .push(" and (created_at <= ")
+                        .bind(since)
+                        .push(" or available_at > ");
+                    self.moment(&mut statement, at);
+                    statement.push(")");
+                }
+            }
+            statement.push(" order by available_at limit 1)");
+        }
+        statement
+    }
+
+    /// Which of the events are in the table.
+    pub(super) fn present(&self, ids: &[&str]) -> Statement {
+        let mut statement = self.begin("select event_id from {table} where ");
         self.dialect.push_ids(&mut statement, ids);
+        statement
+    }
+
+    /// Reads due rows that an owner has claimed.
+    pub(super) fn owned(&self, owner: &str, at: At, limit: u32) -> Statement {
+        let due = Due { at, skip_recent: Duration::ZERO, limit, order: Order::Due, after: None };
+        let mut statement = self.begin("");
+        self.push_due_where(&mut statement, &row::columns(self.dialect, "claim_seq"), due, "", |statement| {
+            statement.push(" and locked_by = ").bind(owner);
+        });
+        statement
+    }
+
+    /// Reads pending rows whose moment never comes, where the database takes such moments.
+    pub(super) fn never_due(&self, limit: u32) -> Option<Statement> {
+        let condition = self.dialect.never_due()?;
+        let (columns, hint) =
+            (row::columns(self.dialect, "claim_seq"), self.dialect.hint(self.table, Index::Due));
+        let mut statement =
+            self.begin(&format!("select {columns} from {{table}}{hint} where {condition} limit "));
+        statement.bind(i64::from(limit));
+        Some(statement)
+    }
+
+    /// A statement that changes nothing and needs the right to change every column that a delivery changes.
+    pub(super) fn may_update(&self) -> Statement {
+        const COLUMNS: [&str; 8] = [
+            "status",
+            "attempts",
+            "available_at",
+            "done_at",
+            "last_error",
+            "locked_by",
+            "locked_at",
+            "claim_seq",
+        ];
+        let mut statement = self.update("");
+        statement.list(COLUMNS, |statement, column| {
+            statement.push(&format!("{column} = {column}"));
+        });
+        statement.push(" where event_id = '' and 1 = 0");
+        statement
+    }
+
+    /// The same for deleting.
+    pub(super) fn may_delete(&self) -> Statement {
+        let mut statement = self.begin(&self.dialect.delete_by_key(self.table));
+        statement.push(" where event_id = '' and 1 = 0");
         statement
     }
 
@@ -290,9 +385,10 @@ impl Statements<'_> {
     }
 
     pub(super) fn replay_dead(&self, at: At, ids: &[&str]) -> Statement {
-        let mut statement = self.begin(
-            "update {table} set status = 0, attempts = 0, last_error = null, done_at = null, \
-             locked_by = null, locked_at = null, available_at = ",
+        // Another life of the row: whatever was still on its way for the last one comes too late.
+        let mut statement = self.update(
+            "status = 0, attempts = 0, last_error = null, done_at = null, locked_by = null, locked_at = null, \
+             claim_seq = claim_seq + 1, available_at = ",
         );
         self.moment(&mut statement, at);
         statement.push(is(Status::Dead)).push(" and ");
@@ -300,46 +396,65 @@ impl Statements<'_> {
         statement
     }
 
-    /// Deletes rows of one of the [`Purgeable::parts`] that are old enough, the oldest first.
-    pub(super) fn purge(
-        &self,
-        (statuses, index): (&str, Index),
-        what: Purgeable,
-        at: At,
-        age: Duration,
-        limit: u32,
-    ) -> Statement {
-        let mut older = |statement: &mut Statement| {
-            statement.push(&format!(" where {} in {statuses}", self.dialect.unindexed_status()));
-            match what {
-                Purgeable::Ended => {
-                    // What ended so long ago was created before that: said so, the index leaves out all that
-                    // is younger, and no scan locks it.
-                    statement.push(" and created_at < ");
-                    self.moment_before(statement, at, age);
-                    statement.push(" and (done_at is null or done_at < ");
-                    self.moment_before(statement, at, age);
-                    statement.push(")");
-                }
-                Purgeable::Any => {
-                    statement.push(" and created_at < ");
-                    self.moment_before(statement, at, age);
-                }
-            }
-        };
-        self.dialect.delete_some(self.table, index, &mut older, limit)
+    /// Adds `where` rows are old enough to be purged.
+    pub(crate) fn push_old(&self, statement: &mut Statement, purge: &PurgeQuestion<'_>) {
+        let PurgeQuestion { statuses, what, at, age, .. } = *purge;
+        // What ended so long ago was created before that: said so, the index leaves out all that is younger.
+        statement.push(&format!(" where status in {statuses} and created_at < "));
+        self.moment_before(statement, at, age);
+        if what == Purgeable::Ended {
+            statement.push(" and (done_at is null or done_at < ");
+            self.moment_before(statement, at, age);
+            statement.push(")");
+        }
     }
+
+    /// Reads rows that are old enough to be purged, the oldest first.
+    pub(crate) fn old(
+        &self,
+        columns: &str,
+        index: Index,
+        purge: &PurgeQuestion<'_>,
+        lock: &str,
+    ) -> Statement {
+        let hint = self.dialect.hint(self.table, index);
+        let mut statement = self.begin(&format!("select {columns} from {{table}}{hint}"));
+        self.push_old(&mut statement, purge);
+        statement.push(" order by created_at, event_id limit ").bind(i64::from(purge.limit)).push(lock);
+        statement
+    }
+}
+
+/// Which rows a purge wants: one of the [`Purgeable::parts`].
+#[derive(Debug, Clone, Copy)]
+pub struct PurgeQuestion<'a> {
+    pub(crate) statements: Statements<'a>,
+    statuses: &'static str,
+    pub(crate) index: Index,
+    what: Purgeable,
+    at: At,
+    age: Duration,
+    pub(crate) limit: u32,
 }
 
 impl Purgeable {
     /// The rows that are meant, in parts that one index each gives in order.
-    pub(super) fn parts(self) -> &'static [(&'static str, Index)] {
+    pub(super) fn parts(
+        self,
+        statements: Statements<'_>,
+        at: At,
+        age: Duration,
+        limit: u32,
+    ) -> Vec<PurgeQuestion<'_>> {
         const PENDING: (&str, Index) = ("(0, 2)", Index::DueCreated);
         const ENDED: (&str, Index) = ("(1, 3)", Index::Ended);
-        match self {
+        let parts: &[_] = match self {
             Self::Ended => &[ENDED],
             Self::Any => &[PENDING, ENDED],
-        }
+        };
+        let part =
+            |&(statuses, index)| PurgeQuestion { statements, statuses, index, what: self, at, age, limit };
+        parts.iter().map(part).collect()
     }
 }
 
@@ -348,7 +463,7 @@ pub(super) fn key(claim: &Claim) -> (&str, i64) {
     (&claim.owner, claim.seq)
 }
 
-fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
+pub(crate) fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
     statement.push("locked_by = ").bind(owner).push(" and claim_seq = ").bind(seq).push(" and ");
 }
 

@@ -20,7 +20,8 @@ async fn claim(store: &SqlStore, owner: &Arc<str>) -> Vec<Row> {
 }
 
 async fn settle(store: &SqlStore, row: &Row, settlement: Settlement) -> u64 {
-    let settle = Settle { id: row.id.clone(), claim: row.claim.clone(), attempts: None, settlement };
+    let settle =
+        Settle { id: row.id.clone(), claim: row.claim.clone(), attempts: None, generation: None, settlement };
     store.settle(At::Database, &[settle]).await.unwrap()
 }
 
@@ -48,7 +49,7 @@ backstop_testkit::suite! {
         assert_eq!(java.claim_pending(10).await.len(), 1);
         let held = [(ours[0].id.clone(), ours[0].claim.clone().unwrap())];
         assert_eq!(settle(&store, &ours[0], Settlement::Done).await, 0);
-        assert_eq!(store.renew(At::Database, &held).await.unwrap(), 0);
+        assert_eq!(store.renew(At::Database, &held).await.unwrap().len(), 0);
         assert_eq!(store.release(&held).await.unwrap(), 0);
         assert_eq!(java.state("a").await.locked_by.as_deref(), Some("java-1"));
 

@@ -93,7 +93,7 @@ backstop_testkit::suite! {
         place.store().migrate().await.unwrap();
         assert!(place.store().poll(due()).await.unwrap().is_empty());
         assert_eq!(store(&place).poll(due()).await.unwrap().len(), 4, "whoever holds them");
-        let wait = store(&place).next_due(At::Database).await.unwrap().unwrap();
+        let wait = store(&place).next_due(At::Database, None).await.unwrap().unwrap().after.unwrap();
         assert!(wait > 29 * MINUTE && wait <= 30 * MINUTE, "{wait:?}");
     }
 
@@ -156,7 +156,7 @@ backstop_testkit::suite! {
         assert!(claim(5 * MINUTE).await.is_empty(), "what they hold is theirs");
         let held = [(ours[0].id.clone(), ours[0].claim.clone().unwrap())];
         java.named("node-1").lock(&ours[0].id, now() - 10 * MINUTE).await;
-        assert_eq!(store.renew(At::Database, &held).await.unwrap(), 1);
+        assert_eq!(store.renew(At::Database, &held).await.unwrap().len(), 1);
         assert!(just_now(java.state(&ours[0].id).await.locked_at), "renewed");
         java.lock(&theirs[0].id, now() - 10 * MINUTE).await;
         assert_eq!(claim(5 * MINUTE).await[0].id, theirs[0].id, "and old when it is");

@@ -32,7 +32,7 @@ impl Dying {
         tx.commit().await.unwrap();
         let settlement = Settlement::Dead { error: "still broken".to_owned() };
         self.inner
-            .settle(At::Database, &[Settle { id, claim: None, attempts: None, settlement }])
+            .settle(At::Database, &[Settle { id, claim: None, attempts: None, generation: None, settlement }])
             .await
             .unwrap();
     }

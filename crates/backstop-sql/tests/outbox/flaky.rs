@@ -78,8 +78,12 @@ impl Store for Flaky {
         if on(&self.switches.poll_fails) { broken() } else { self.inner.claim(owner, timeout, due) }
     }
 
-    fn renew<'a>(&'a self, _: At, _: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        if on(&self.switches.renew_fails) { broken() } else { Box::pin(async { Ok(0) }) }
+    fn renew<'a>(&'a self, _: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        if on(&self.switches.renew_fails) {
+            broken()
+        } else {
+            Box::pin(async { Ok(rows.iter().map(|(id, _)| id.clone()).collect()) })
+        }
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {

@@ -70,7 +70,7 @@ backstop_testkit::suite! {
         rows.extend(it.claim("node-1", 60, 1).await.into_iter().map(|row| (row.id, row.claim.unwrap())));
         assert_eq!(it.store.still_claimed(&rows).await.unwrap().len(), 2);
         assert_eq!(ids(&it.claim("node-2", 71, 2).await), "a");
-        assert_eq!(it.store.renew(at(72), &rows).await.unwrap(), 1);
+        assert_eq!(it.store.renew(at(72), &rows).await.unwrap().len(), 1);
         assert_eq!(it.store.still_claimed(&rows).await.unwrap(), ["b"]);
         assert_eq!((it.state("a").await.locked_at, it.state("b").await.locked_at), (Some(moment(71)), Some(moment(72))));
     }

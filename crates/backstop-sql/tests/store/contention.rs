@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backstop_core::delivery::Settlement::Done;
 use backstop_sql::Error;
-use backstop_sql::store::{Settle, Store};
+use backstop_sql::store::{Settle, Share, Store};
 use backstop_testkit::eventually;
 
 use crate::harness::*;
@@ -24,6 +24,7 @@ async fn work(it: &Fresh, owner: String) -> Vec<String> {
             id: row.id,
             claim: row.claim,
             attempts: None,
+            generation: None,
             settlement: Done,
         };
         let settles: Vec<_> = rows.into_iter().map(done).collect();
@@ -92,6 +93,28 @@ backstop_testkit::suite! {
         // The server notices on its own time that the connection is gone.
         eventually("the lock", async || it.alone("outbox_event").await.is_ok()).await;
         drop(other_table);
+    }
+
+    async fn nodes_that_claim_share_a_table_and_one_that_is_alone_shares_it_with_nobody(it) {
+        let shared = [Share::Claiming; 3];
+        let mut sharing = Vec::new();
+        for share in shared {
+            sharing.push(it.right("outbox_event", share).await.unwrap());
+        }
+        let refused = it.alone("outbox_event").await.err().unwrap();
+        assert!(matches!(refused, Error::NotAlone { .. }), "{refused}");
+        sharing.truncate(1);
+        assert!(it.alone("outbox_event").await.is_err(), "one is enough");
+        drop(sharing);
+        let mut alone = None;
+        eventually("the lock", async || {
+            alone = it.alone("outbox_event").await.ok();
+            alone.is_some()
+        })
+        .await;
+        assert!(it.right("outbox_event", Share::Claiming).await.is_err());
+        drop(alone);
+        eventually("a share", async || it.right("outbox_event", Share::Claiming).await.is_ok()).await;
     }
 
     async fn being_alone_costs_the_pool_no_connection(it) {

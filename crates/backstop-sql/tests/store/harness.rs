@@ -8,7 +8,7 @@ use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Timestamp};
 use backstop_sql::connection::{Connections, Kind};
 use backstop_sql::statement::{Marks, Statement, Value};
-use backstop_sql::store::{At, Born, Claim, DatabaseKind, Due, Order, Row, Settle, SqlStore, Store};
+use backstop_sql::store::{At, Born, Claim, DatabaseKind, Due, Order, Row, Settle, Share, SqlStore, Store};
 use backstop_sql::{Error, Supported, TableName};
 use backstop_testkit::servers;
 use chrono::TimeDelta;
@@ -128,11 +128,16 @@ impl Fresh {
 
     /// Takes the right to be the only node.
     pub(crate) async fn alone(&self, table: &str) -> Result<Box<dyn Any + Send + Sync>, Error> {
+        self.right(table, Share::Alone).await
+    }
+
+    /// Takes the right to deliver, alone or with others that claim.
+    pub(crate) async fn right(&self, table: &str, share: Share) -> Result<Box<dyn Any + Send + Sync>, Error> {
         let table = TableName::new(table).unwrap();
         Ok(match &self.pool {
-            AnyPool::Sqlite(pool) => Box::new(Sqlite::alone(pool, &table).await?),
-            AnyPool::Postgres(pool) => Box::new(Postgres::alone(pool, &table).await?),
-            AnyPool::Mysql(pool) => Box::new(MySql::alone(pool, &table).await?),
+            AnyPool::Sqlite(pool) => Box::new(Sqlite::right(pool, &table, share).await?),
+            AnyPool::Postgres(pool) => Box::new(Postgres::right(pool, &table, share).await?),
+            AnyPool::Mysql(pool) => Box::new(MySql::right(pool, &table, share).await?),
         })
     }
 
@@ -219,7 +224,8 @@ impl Fresh {
         seconds: i64,
         settlement: Settlement,
     ) -> u64 {
-        let settle = Settle { id: id.to_owned(), claim: claim.cloned(), attempts: None, settlement };
+        let settle =
+            Settle { id: id.to_owned(), claim: claim.cloned(), attempts: None, generation: None, settlement };
         self.store.settle(at(seconds), &[settle]).await.unwrap()
     }
 

@@ -137,7 +137,7 @@ backstop_testkit::suite! {
         let event = rows[0].event.as_ref().unwrap();
         assert_eq!((event.occurred_at(), event.available_at()), (micros(1), Some(micros(2))));
         assert_eq!(it.state("a").await.locked_at, Some(micros(3)));
-        let done = backstop_sql::store::Settle { id: "a".to_owned(), claim: None, attempts: None, settlement: Done };
+        let done = backstop_sql::store::Settle { id: "a".to_owned(), claim: None, attempts: None, generation: None, settlement: Done };
         it.store.settle(backstop_sql::store::At::Instant(micros(999_999)), &[done]).await.unwrap();
         assert_eq!(it.state("a").await.done_at, Some(micros(999_999)));
     }

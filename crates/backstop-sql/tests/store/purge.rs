@@ -99,6 +99,7 @@ backstop_testkit::suite! {
             id: row.id.clone(),
             claim: row.claim.clone(),
             attempts: None,
+            generation: None,
             settlement: Done,
         };
         assert_eq!(orders.settle(at(10), &rows.iter().map(done).collect::<Vec<_>>()).await.unwrap(), 2);

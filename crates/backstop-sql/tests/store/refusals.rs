@@ -12,8 +12,13 @@ use crate::harness::*;
 async fn ask_all(it: &Fresh, store: &SqlStore) -> Vec<(&'static str, Option<Error>)> {
     let all = DeadFilter::default();
     let settles = [Done, retry(1, "x"), dead("x"), deferred(1)];
-    let settles =
-        settles.map(|settlement| Settle { id: "a".to_owned(), claim: None, attempts: None, settlement });
+    let settles = settles.map(|settlement| Settle {
+        id: "a".to_owned(),
+        claim: None,
+        attempts: None,
+        generation: None,
+        settlement,
+    });
     let mut connection = it.connections.connection().await.unwrap();
     let mut answers = vec![
         ("poll", store.poll(due(0, 1)).await.err()),
@@ -118,7 +123,7 @@ backstop_testkit::suite! {
         it.store.migrate().await.unwrap();
         it.run("alter table outbox_event rename column last_error to the_last_error").await;
         it.insert(&events("a")).await;
-        let settle = Settle { id: "a".to_owned(), claim: None, attempts: None, settlement: dead("x") };
+        let settle = Settle { id: "a".to_owned(), claim: None, attempts: None, generation: None, settlement: dead("x") };
         let error = it.store.settle(at(0), &[settle]).await.unwrap_err();
         assert!(matches!(error, Error::Database { .. }), "{error}");
         assert!(error.to_string().contains("last_error"), "{error}");

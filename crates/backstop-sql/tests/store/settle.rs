@@ -105,11 +105,12 @@ backstop_testkit::suite! {
             id: row.id.clone(),
             claim: row.claim.clone(),
             attempts: None,
+            generation: None,
             settlement: Done,
         };
         let mut settles: Vec<_> = rows.iter().map(settle).collect();
         settles[2].claim = Some(Claim { owner: "node-1".into(), seq: 1 }); // not the owner of c
-        settles.push(Settle { id: "d".to_owned(), claim: None, attempts: None, settlement: Done });
+        settles.push(Settle { id: "d".to_owned(), claim: None, attempts: None, generation: None, settlement: Done });
         assert_eq!(it.store.settle(at(110), &settles).await.unwrap(), 3);
         let mut status = Vec::new();
         for id in ["a", "b", "c", "d"] {
@@ -125,6 +126,7 @@ backstop_testkit::suite! {
             id: event.id().to_owned(),
             claim: None,
             attempts: None,
+            generation: None,
             settlement: Done,
         };
         let settles: Vec<_> = events.iter().map(done).collect();
@@ -139,6 +141,7 @@ backstop_testkit::suite! {
             id: event.id().to_owned(),
             claim: None,
             attempts: Some(0),
+            generation: None,
             settlement: match number % 3 {
                 0 => retry(number.unsigned_abs(), &format!("error {number}")),
                 1 => dead(&format!("error {number}")),
@@ -166,6 +169,7 @@ backstop_testkit::suite! {
             id: id.to_owned(),
             claim: None,
             attempts: Some(0),
+            generation: None,
             settlement: retry(5, "no answer"),
         };
         assert_eq!(it.store.settle(at(10), &[settle("a")]).await.unwrap(), 1);
@@ -188,7 +192,7 @@ backstop_testkit::suite! {
     async fn settlements_by_the_databases_own_clock_are_counted_from_now_on(it) {
         it.insert(&events("a")).await;
         let before = SystemClock.now();
-        let settle = Settle { id: "a".to_owned(), claim: None, attempts: None, settlement: retry(3_600, "later") };
+        let settle = Settle { id: "a".to_owned(), claim: None, attempts: None, generation: None, settlement: retry(3_600, "later") };
         assert_eq!(it.store.settle(At::Database, &[settle]).await.unwrap(), 1);
         let wait = it.state("a").await.available_at.unwrap() - before;
         // The servers run here, so the clocks agree; a time zone gone wrong would be hours off.

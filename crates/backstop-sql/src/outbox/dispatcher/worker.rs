@@ -13,20 +13,22 @@ use tracing::Instrument as _;
 
 use super::Queued;
 use crate::outbox::burials::Burials;
+use crate::outbox::claims::Renewer;
 use crate::outbox::feed::{Feed, Waiting};
 use crate::outbox::interceptor::{Interceptors, panicked};
 use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
-use crate::store::Settle;
 
 /// One worker: an event at a time, from the queue to its settlement.
 pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
-    while let Some(Waiting { queued, hold, turn }) = feed.queues.pop().await {
-        feed.show_depths();
+    while let Some(Waiting { queued, hold, turn }) = feed.next().await {
         if !feed.standing().is_up_since(turn) {
             // Another node has had the table since, and may have delivered it.
             feed.leave(hold);
             continue;
+        }
+        if let Some(renewer) = &delivery.renewer {
+            renewer.ensure(queued.event.id()).await;
         }
         if feed.claims().has_run_out(queued.event.id()) {
             // Another node may be handling it by now; this one would not be allowed to settle it.
@@ -44,10 +46,8 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
         if !feed.claims().has_run_out(queued.event.id()) {
             delivery.bury_if_dead(&queued, &settlement).await;
         }
-        let Queued { event, attempts, claim, .. } = queued;
-        let settle = Settle { id: event.id().to_owned(), claim, attempts: Some(attempts), settlement };
-        feed.claims().settling(event.id());
-        settled.send(Settled { settle, event, hold, turn }).await;
+        feed.claims().settling(queued.event.id());
+        settled.send(Settled::new(queued, settlement, hold, turn)).await;
     }
 }
 
@@ -57,6 +57,7 @@ pub(super) struct Delivery {
     pub(super) retry: Retry,
     pub(super) interceptors: Interceptors,
     pub(super) burials: Arc<Burials>,
+    pub(super) renewer: Option<Arc<Renewer>>,
     pub(super) metrics: Arc<telemetry::Outbox>,
 }
 

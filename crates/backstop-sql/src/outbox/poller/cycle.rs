@@ -1,31 +1,34 @@
 //! One look at the table: read or claim what is due, hand it on, bury what cannot be decoded.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::delivery::Settlement;
-use backstop_core::{Clock, Event, SystemClock, telemetry};
+use backstop_core::{Clock, Event, SystemClock, Timestamp, telemetry};
 
 use super::sweep::{Next, Seen, Sweep};
+use super::unreadable::Unburied;
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
 use crate::outbox::bell::Bell;
-use crate::outbox::feed::Feed;
-use crate::outbox::in_flight::LettingGo;
-use crate::outbox::standing::Standing;
+use crate::outbox::dispatcher::Queued;
+use crate::outbox::feed::{Feed, Offer};
 use crate::outbox::unheld::Unheld;
-use crate::store::{At, Claim, Due, Order, Place, Row, Settle, Store};
+use crate::store::{At, Claim, Due, Order, Place, Row, Store, Unreadable};
 
 /// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
 const MOST_READ_AGAIN: u32 = 5_000;
+
+/// So many rows that this node claimed without knowing are taken up at once.
+const TAKEN_UP: u32 = 500;
 
 /// One look at the table.
 pub(super) struct Cycle {
     store: Arc<dyn Store>,
     pub(super) handler: Arc<dyn PollHandler>,
     pub(super) unheld: Arc<Unheld>,
-    letting_go: Option<Arc<LettingGo>>,
-    standing: Arc<Standing>,
+    /// The way to a dispatcher, where the poller feeds one.
+    feed: Option<Feed>,
     /// How this node stood when rows were last read.
     turn: u64,
     /// Rung when rows were given back that another node may have room for.
@@ -35,6 +38,11 @@ pub(super) struct Cycle {
     sweep: Sweep,
     /// How many rows the last look found, and where it ended.
     found: (usize, Option<Place>),
+    /// When the table was last asked for the next due row, by its database's clock.
+    asked_at: Option<Timestamp>,
+    /// Whether a claim may have been taken of which no answer came.
+    lost_answer: bool,
+    unburied: Unburied,
 }
 
 impl Cycle {
@@ -46,25 +54,26 @@ impl Cycle {
     ) -> Self {
         let sweep = Sweep::new(settings.batch_size, false);
         Self {
+            unburied: Unburied::new(store.clone()),
             store,
             handler,
             unheld: Arc::default(),
-            letting_go: None,
-            standing: Arc::default(),
+            feed: None,
             turn: 0,
             bell: Bell::default(),
             metrics,
             settings,
             sweep,
             found: (0, None),
+            asked_at: None,
+            lost_answer: false,
         }
     }
 
-    /// The cycle of a poller that feeds a dispatcher shares these with it.
+    /// The cycle of a poller that feeds a dispatcher.
     pub(super) fn feeding(self, feed: &Feed, bell: Bell) -> Self {
         let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
-        let (unheld, letting_go) = (feed.unheld().clone(), Some(feed.letting_go().clone()));
-        Self { unheld, letting_go, standing: feed.standing().clone(), sweep, bell, ..self }
+        Self { unheld: feed.unheld().clone(), feed: Some(feed.clone()), sweep, bell, ..self }
     }
 
     /// Polls once, tells what follows, and whether there was anything new.
@@ -72,21 +81,22 @@ impl Cycle {
         if self.unheld.release(&*self.store).await {
             self.bell.ring();
         }
-        let turn = self.standing.turn();
-        if self.standing.is_down() || !self.may_begin(turn) {
+        let feed = self.feed.clone();
+        let turn = feed.as_ref().map_or(0, |feed| feed.standing().turn());
+        if !self.may_begin(turn) {
             return Ok((Next::Rest, false));
         }
         let wanted = self.sweep.batch(self.handler.available_capacity());
         if wanted == 0 {
             return Ok((Next::WhenThereIsRoom, true));
         }
-        let letting_go = self.letting_go.clone();
-        let _look = letting_go.as_ref().map(|letting_go| letting_go.look());
+        let _look = feed.as_ref().map(|feed| feed.letting_go().look());
+        self.take_up().await?;
         let after = self.sweep.begin(SystemClock.ticks());
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
         let rows = self.read(limit, after.as_ref()).await?;
-        if !self.standing.is_up_since(turn) {
+        if feed.as_ref().is_some_and(|feed| !feed.standing().is_up_since(turn)) {
             // Another node has had the table since they were read.
             self.sweep.start_over();
             return Ok((Next::Rest, false));
@@ -100,6 +110,9 @@ impl Cycle {
         let found = (rows.len(), last.clone());
         let found_before = std::mem::replace(&mut self.found, found);
         let all_taken = self.hand_over(rows).await?;
+        if after.is_none() && !full {
+            self.bury_what_never_comes().await?;
+        }
         // Who does not tell what it holds is judged by whether it is shown something else than before.
         let held = self.handler.held();
         let new = held > held_before || (held == 0 && self.found != found_before);
@@ -107,9 +120,14 @@ impl Cycle {
         Ok((next, new))
     }
 
-    /// Whether rows may be taken after this node has stood down and up again. Where the order counts, what it held before
-    /// must be out of its hands first: it would come behind what is read now.
+    /// Whether rows may be taken: not while another node has the table, nor while what becomes of events cannot be
+    /// written. After this node has stood down and up again, where the order counts, what it held before must be out of
+    /// its hands first: it would come behind what is read now.
     fn may_begin(&mut self, turn: u64) -> bool {
+        let Some(feed) = &self.feed else { return true };
+        if feed.standing().is_down() || feed.gate().is_shut() {
+            return false;
+        }
         let is_first = self.turn != turn;
         if is_first && self.settings.order == Order::Created && self.handler.held() > 0 {
             return false;
@@ -123,42 +141,85 @@ impl Cycle {
         self.sweep.start_over();
     }
 
-    /// How long it is until a row that is scheduled ahead becomes due.
-    pub(super) async fn next_due(&self) -> Option<Duration> {
+    /// How long it is until a row that is scheduled ahead becomes due. One that has become due since the table was last
+    /// asked counts: it may have been after the last look.
+    pub(super) async fn next_due(&mut self) -> Option<Duration> {
         // A database that does not answer is told of by the next look.
-        self.store.next_due(At::Database).await.unwrap_or_default()
+        let answer = self.store.next_due(At::Database, self.asked_at).await.unwrap_or_default()?;
+        let before = self.asked_at.replace(answer.asked_at);
+        match before {
+            // The clock was set back, and with it what is due.
+            Some(before) if before > answer.asked_at => Some(Duration::ZERO),
+            _ => answer.after,
+        }
     }
 
-    /// How many rows to read. Without claims, a look from the beginning also reads those that are held, which must
-    /// not hide the others.
+    /// How many rows to read. Without claims, a look from the beginning also reads those that are held, and those that
+    /// cannot be buried, which must not hide the others.
     fn limit(&self, wanted: u32, after: Option<&Place>, held: usize) -> u32 {
         match (&self.settings.locking, after) {
             (None, None) => {
+                let held = held + self.unburied.len();
                 wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX).min(MOST_READ_AGAIN))
             }
             _ => wanted,
         }
     }
 
-    async fn read(&self, limit: u32, after: Option<&Place>) -> Result<Vec<Row>, Error> {
+    async fn read(&mut self, limit: u32, after: Option<&Place>) -> Result<Vec<Row>, Error> {
         let Settings { skip_recent, order, .. } = self.settings;
         let due = Due { at: At::Database, skip_recent, limit, order, after };
         match &self.settings.locking {
-            Some(Locking { owner, timeout }) => self.store.claim(owner, *timeout, due).await,
+            Some(Locking { owner, timeout }) => {
+                let claimed = self.store.claim(owner, *timeout, due).await;
+                self.lost_answer |= claimed.is_err();
+                claimed
+            }
             None => self.store.poll(due).await,
         }
     }
 
+    /// Takes up rows that this node claimed without learning of it: the answer to a claim was lost. Others would wait for
+    /// the whole time-out.
+    async fn take_up(&mut self) -> Result<(), Error> {
+        let (Some(feed), Some(Locking { owner, .. }), true) =
+            (&self.feed, &self.settings.locking, self.lost_answer)
+        else {
+            return Ok(());
+        };
+        let rows = self.store.owned(owner, At::Database, TAKEN_UP).await?;
+        let claims: Vec<_> =
+            rows.iter().filter_map(|row| Some((row.id.clone(), row.claim.clone()?))).collect();
+        // Nobody knows how old they are.
+        let renewed: HashSet<_> = self.store.renew(At::Database, &claims).await?.into_iter().collect();
+        let mut taken_up = 0;
+        for row in rows.into_iter().filter(|row| renewed.contains(&row.id)) {
+            let Ok(event) = row.event else { continue }; // left to the time-out, and buried by whoever claims it
+            let Row { attempts, claim, generation, .. } = row;
+            let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
+            match feed.offer_cold(queued) {
+                Offer::Taken => taken_up += 1,
+                Offer::Duplicate => {} // it knows of this one
+                Offer::Refused => return Ok(()),
+            }
+        }
+        self.lost_answer = false;
+        if taken_up > 0 {
+            tracing::info!(taken_up, "took up rows that were claimed by a statement whose answer was lost");
+        }
+        Ok(())
+    }
+
     /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
     /// and not taken. Tells whether all were taken.
-    async fn hand_over(&self, rows: Vec<Row>) -> Result<bool, Error> {
+    async fn hand_over(&mut self, rows: Vec<Row>) -> Result<bool, Error> {
         let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
         let mut room = true;
-        for Row { id, attempts, claim, event, .. } in rows {
+        for Row { id, attempts, claim, generation, key, event, .. } in rows {
             match event {
-                Err(problem) => unreadable.push(bury(id, claim, &problem)),
+                Err(problem) => unreadable.push(Unreadable { id, key, claim, problem }),
                 Ok(event) => {
-                    room = room && self.handler.handle(event, attempts, claim.clone());
+                    room = room && self.handler.handle_row(event, attempts, claim.clone(), generation);
                     if let (false, Some(claim)) = (room, claim) {
                         refused.push((id, claim));
                     }
@@ -167,11 +228,22 @@ impl Cycle {
         }
         // Each is done whatever becomes of the other.
         let released = self.give_back(refused).await;
-        let buried =
-            if unreadable.is_empty() { Ok(0) } else { self.store.settle(At::Database, &unreadable).await };
+        let buried = self.unburied.bury(unreadable).await;
         self.metrics.dispatch_dead.add(buried?);
         released?;
         Ok(room)
+    }
+
+    /// Buries rows whose moment is none, so that they would never be due.
+    async fn bury_what_never_comes(&mut self) -> Result<(), Error> {
+        let rows = self.store.never_due(self.settings.batch_size).await?;
+        let unreadable = rows.into_iter().filter_map(|row| {
+            let problem = row.event.err()?;
+            Some(Unreadable { id: row.id, key: row.key, claim: None, problem })
+        });
+        let buried = self.unburied.bury(unreadable.collect()).await?;
+        self.metrics.dispatch_dead.add(buried);
+        Ok(())
     }
 
     /// Gives back what was claimed and refused; if that fails, it is tried again with the next look.
@@ -193,15 +265,5 @@ impl Cycle {
         let oldest = rows.iter().filter_map(|row| row.event.as_ref().ok()).map(Event::occurred_at).min();
         let waited = oldest.map(|created| (SystemClock.now() - created).num_milliseconds().max(0));
         self.metrics.lag_oldest_ms.set(waited.unwrap_or_default().unsigned_abs());
-    }
-}
-
-fn bury(id: String, claim: Option<Claim>, problem: &str) -> Settle {
-    tracing::error!(event_id = id, problem, "a row cannot be decoded: the event is dead");
-    Settle {
-        id,
-        claim,
-        attempts: None,
-        settlement: Settlement::Dead { error: format!("the row cannot be decoded: {problem}") },
     }
 }

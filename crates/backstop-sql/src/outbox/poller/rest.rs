@@ -7,21 +7,41 @@ use super::Settings;
 /// The rest after a look that found something, where nobody would wake us for the next.
 const SHORTEST: Duration = Duration::from_millis(50);
 
+/// The first rest after a look that failed. Each further one is twice as long, up to the interval or to this.
+const FIRST_AFTER_FAILURE: Duration = Duration::from_millis(100);
+const LONGEST_AFTER_FAILURE: Duration = Duration::from_secs(5);
+
 /// Each look that finds nothing makes the rest twice as long, up to the interval.
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) longest: Duration,
     adapted: Duration,
+    /// How long to rest after a look that failed.
+    failing: Option<Duration>,
 }
 
 impl Rest {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self { longest: settings.interval, adapted: settings.interval }
+        Self { longest: settings.interval, adapted: settings.interval, failing: None }
     }
 
     pub(super) fn after_a_look(&mut self, found: bool) {
+        self.failing = None;
         let next = if found { SHORTEST } else { self.adapted.saturating_mul(2) };
         self.adapted = next.min(self.longest);
+    }
+
+    /// A look failed: the next one comes soon, and after another failure later.
+    pub(super) fn failed(&mut self) {
+        let longest = self.longest.max(LONGEST_AFTER_FAILURE);
+        let next =
+            self.failing.map_or(FIRST_AFTER_FAILURE.min(self.longest), |pause| pause.saturating_mul(2));
+        self.failing = Some(next.min(longest));
+    }
+
+    /// How long to rest if the last look failed.
+    pub(super) fn after_failure(&self) -> Option<Duration> {
+        self.failing
     }
 
     /// How long to rest if a row becomes due that far ahead. Who hears wake-ups rests the whole interval.
@@ -46,6 +66,23 @@ mod tests {
             rest.after_a_look(false);
         }
         assert_eq!(rests, [50, 100, 200, 300, 300]);
+    }
+
+    #[test]
+    fn after_a_failure_the_next_look_comes_soon_and_then_ever_later() {
+        let mut rest = Rest::new(&Settings::default().interval(Duration::from_millis(500)));
+        assert_eq!(rest.after_failure(), None);
+        let mut rests = Vec::new();
+        for _ in 0..8 {
+            rest.failed();
+            rests.push(rest.after_failure().unwrap().as_millis());
+        }
+        assert_eq!(rests, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        rest.after_a_look(true);
+        assert_eq!(rest.after_failure(), None);
+        let mut quick = Rest::new(&Settings::default().interval(Duration::from_millis(20)));
+        quick.failed();
+        assert_eq!(quick.after_failure(), Some(Duration::from_millis(20)));
     }
 
     #[test]

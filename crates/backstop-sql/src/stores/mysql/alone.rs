@@ -1,19 +1,38 @@
-//! A named lock: the right to be the only node on a table.
+//! Named locks: the right to deliver from a table, alone or with others that claim.
+//!
+//! A named lock has one holder. So each node that claims has a lock of its own, one of a table's seats, and a node that is
+//! alone has the table's. Either takes its own first and then looks for the other's: of two that come at once, one sees
+//! the other, or both do.
 
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
 
+use super::super::Share;
 use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
 
-/// The lock of a table. MySQL keeps such locks for the whole server, under names of at most 64 characters, and a
-/// replica has its own. Newer servers of MariaDB have words for how read-only they are.
-const LOCK: &str =
-    "select if(concat(@@global.read_only) not in ('0', 'OFF') or @@global.innodb_read_only, null,
-    get_lock(concat('backstop.alone.', md5(concat(database(), '.', ?))), 0))";
+/// So many nodes that claim can share a table.
+const SEATS: usize = 256;
 
-const HAS_LOCK: &str =
-    "select concat(@@global.read_only) in ('0', 'OFF') and not @@global.innodb_read_only and
-    is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', ?)))) = connection_id()";
+/// Whether the server takes no changes. A replica has locks of its own. Newer servers of MariaDB have words for how
+/// read-only they are.
+const ONLY_READS: &str = "select concat(@@global.read_only) not in ('0', 'OFF') or @@global.innodb_read_only";
+
+const TAKE: &str = "select get_lock(?, 0)";
+const LET_GO: &str = "select release_lock(?)";
+const IS_MINE: &str = "select is_used_lock(?) = connection_id()";
+
+/// The name of a table's locks. MySQL keeps them for the whole server, under at most 64 characters.
+const NAME: &str = "select md5(concat(database(), '.', ?))";
+
+/// The lock of a node that is alone.
+fn alone(name: &str) -> String {
+    format!("backstop.alone.{name}")
+}
+
+/// The lock of a node that claims.
+fn seat(name: &str, number: usize) -> String {
+    format!("backstop.node.{name}.{number}")
+}
 
 /// A second lock, which only this session ever takes: numbers of sessions come again after a restart, its name does
 /// not.
@@ -25,6 +44,48 @@ const WHOSE: &str = "select cast(is_used_lock(?) as signed)";
 pub(super) struct Locked {
     connection: MySqlConnection,
     sign: String,
+    /// The name of the lock that it has.
+    lock: Option<String>,
+}
+
+impl Locked {
+    async fn take(&mut self, lock: String) -> Result<bool, sqlx::Error> {
+        let taken: Option<i64> = sqlx::query_scalar(TAKE).bind(&lock).fetch_one(&mut self.connection).await?;
+        if taken == Some(1) {
+            self.lock = Some(lock);
+        }
+        Ok(taken == Some(1))
+    }
+
+    /// Whether anybody has one of these locks.
+    async fn is_any_taken(&mut self, locks: &[String]) -> Result<bool, sqlx::Error> {
+        let each = vec!["is_used_lock(?)"; locks.len()].join(", ");
+        let ask = format!("select coalesce({each}, null) is not null");
+        let ask = locks.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), |ask, lock| ask.bind(lock));
+        let taken: i64 = ask.fetch_one(&mut self.connection).await?;
+        Ok(taken == 1)
+    }
+
+    /// Takes the first seat that is free.
+    async fn take_a_seat(&mut self, seats: &[String]) -> Result<bool, sqlx::Error> {
+        let mut ask = String::from("select case");
+        for number in 0..seats.len() {
+            ask += &format!(" when get_lock(?, 0) = 1 then {number}");
+        }
+        ask += " end";
+        let ask = seats.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), |ask, seat| ask.bind(seat));
+        let taken: Option<i64> = ask.fetch_one(&mut self.connection).await?;
+        let number = taken.and_then(|number| usize::try_from(number).ok());
+        self.lock = number.and_then(|number| seats.get(number).cloned());
+        Ok(self.lock.is_some())
+    }
+
+    async fn let_go(&mut self) -> Result<(), sqlx::Error> {
+        if let Some(lock) = self.lock.take() {
+            sqlx::query(LET_GO).bind(lock).execute(&mut self.connection).await?;
+        }
+        Ok(())
+    }
 }
 
 impl Session for Locked {
@@ -36,19 +97,37 @@ impl Session for Locked {
         let quiet = format!("set session wait_timeout = {}", SILENCE.as_secs());
         raw_sql(AssertSqlSafe(quiet)).execute(&mut connection).await?;
         sqlx::query(SIGN).bind(&sign).execute(&mut connection).await?;
-        Ok(Self { connection, sign })
+        Ok(Self { connection, sign, lock: None })
     }
 
-    async fn try_lock(&mut self, table: &TableName) -> Result<Option<bool>, sqlx::Error> {
-        let taken: Option<i64> =
-            sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await?;
-        Ok(taken.map(|taken| taken == 1))
+    async fn try_lock(&mut self, table: &TableName, share: Share) -> Result<Option<bool>, sqlx::Error> {
+        let only_reads: i64 = sqlx::query_scalar(ONLY_READS).fetch_one(&mut self.connection).await?;
+        if only_reads == 1 {
+            return Ok(None);
+        }
+        let name: String =
+            sqlx::query_scalar(NAME).bind(table.as_str()).fetch_one(&mut self.connection).await?;
+        let seats: Vec<_> = (0..SEATS).map(|number| seat(&name, number)).collect();
+        let (taken, others) = match share {
+            Share::Alone => (self.take(alone(&name)).await?, seats),
+            Share::Claiming => (self.take_a_seat(&seats).await?, vec![alone(&name)]),
+        };
+        if !taken {
+            return Ok(Some(false));
+        }
+        if self.is_any_taken(&others).await? {
+            self.let_go().await?;
+            return Ok(Some(false));
+        }
+        Ok(Some(true))
     }
 
-    async fn has_lock(&mut self, table: &TableName) -> Result<bool, sqlx::Error> {
-        let has: Option<i64> =
-            sqlx::query_scalar(HAS_LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await?;
-        Ok(has == Some(1))
+    async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
+        let only_reads: i64 = sqlx::query_scalar(ONLY_READS).fetch_one(&mut self.connection).await?;
+        let Some(lock) = &self.lock else { return Ok(false) };
+        let mine: Option<i64> =
+            sqlx::query_scalar(IS_MINE).bind(lock).fetch_one(&mut self.connection).await?;
+        Ok(only_reads == 0 && mine == Some(1))
     }
 
     fn sign(&self) -> &str {

@@ -9,7 +9,8 @@ use crate::connection::sqlx_connection;
 sqlx_connection!(
     MySql, MySqlConnection,
     write_time: |moment: Timestamp| moment.naive_utc(), read_time: read_time,
-    write_texts: |_: &[String]| None::<String> // never bound: MySQL has no arrays
+    write_texts: |_: &[String]| None::<String>, // never bound: MySQL has no arrays
+    holds_bytes: |_: &sqlx::mysql::MySqlRow, _: usize| false
 );
 
 #[expect(clippy::unnecessary_wraps, reason = "others can fail")]

@@ -6,13 +6,29 @@ use chrono::TimeDelta;
 use sqlx::mysql::MySqlDatabaseError;
 
 use super::super::row::{self, choose, text};
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS};
+use super::super::sql::ROWS_PER_STATEMENT;
+use super::super::{Change, ClaimQuestion, Dialect, Explanation, Index, MOMENTS, PurgeQuestion, StillIn};
 use crate::connection::{Connection, Connections, Kind};
 use crate::error::only_reads;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::{At, Place};
 use crate::{BoxFuture, Error, TableName};
+
+/// How a transaction of our own begins. Without this level the locks would cover the gaps between rows, and inserts would
+/// wait for them.
+const BEGIN: &str = "set transaction isolation level read committed; start transaction";
+
+/// The name of a savepoint that marks the beginning of a transaction.
+macro_rules! begun {
+    () => {
+        "backstop_begun"
+    };
+}
+
+/// How a transaction begins in which a user appends events. A deadlock rolls all of it back, and the session goes on
+/// without one: the savepoint is gone then.
+pub(super) const BEGIN_TO_APPEND: &str = concat!("start transaction; savepoint ", begun!());
 
 /// How long a node waits for another that is migrating.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -76,8 +92,13 @@ impl Dialect for MysqlDialect {
         format!(" force index ({}_{name})", table.index_prefix())
     }
 
-    fn unindexed_status(&self) -> &'static str {
-        "status + 0"
+    fn by_key(&self) -> &'static str {
+        // Left to itself it scans a small table, and waits for rows that others have inserted and not committed.
+        " force index (primary)"
+    }
+
+    fn delete_by_key(&self, table: &TableName) -> String {
+        format!("delete {table} from {table}{}", self.by_key())
     }
 
     fn push_behind(&self, statement: &mut Statement, Place { due_at, created_at, id }: &Place) {
@@ -102,8 +123,6 @@ impl Dialect for MysqlDialect {
         connections: &'a dyn Connections,
         question: ClaimQuestion<'a>,
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
-        // Without this level the locks would cover the gaps between rows, and inserts would wait for them.
-        const BEGIN: &str = "set transaction isolation level read committed; start transaction";
         Box::pin(async move {
             let ClaimQuestion { owner, due, .. } = question;
             let mut transaction = connections.transaction(BEGIN).await?;
@@ -111,7 +130,7 @@ impl Dialect for MysqlDialect {
             let rows = choose(rows, due);
             if !rows.is_empty() {
                 let statements = question.statements(self);
-                let mut statement = statements.begin("update {table} set locked_by = ");
+                let mut statement = statements.update("locked_by = ");
                 statement.bind(owner).push(", locked_at = ");
                 statements.moment(&mut statement, due.at);
                 statement.push(", claim_seq = claim_seq + 1 where ");
@@ -124,19 +143,60 @@ impl Dialect for MysqlDialect {
         })
     }
 
-    fn delete_some(
-        &self,
-        table: &TableName,
-        _index: Index,
-        condition: &mut dyn FnMut(&mut Statement),
-        limit: u32,
-    ) -> Statement {
-        // No hint: this statement takes none, which is why the condition does without an index.
-        let mut statement = Statement::new(self.marks());
-        statement.push(&format!("delete from {table}"));
-        condition(&mut statement);
-        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit));
-        statement
+    fn change<'a>(
+        &'a self,
+        connections: &'a dyn Connections,
+        change: Change<'a>,
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move {
+            let statements = change.statements;
+            let mut transaction = connections.transaction(BEGIN).await?;
+            let mut free = statements.begin("select event_id from {table}");
+            free.push(self.by_key()).push(" where ");
+            change.push_rows(&mut free);
+            free.push(" for update skip locked");
+            let ids = row::ids(transaction.fetch(&free, &[Kind::Text]).await?);
+            if !ids.is_empty() {
+                let mut statement = statements.update("");
+                (change.set)(&mut statement);
+                statement.push(" where ");
+                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+                transaction.execute(&statement).await?;
+            }
+            transaction.commit().await?;
+            Ok(ids)
+        })
+    }
+
+    /// Reads the ids: a statement that deletes in an order locks what it passes over, and waits for it.
+    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
+        purge.statements.old("event_id", Index::Ended, purge, "")
+    }
+
+    fn purge<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        purge: PurgeQuestion<'a>,
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let statements = purge.statements;
+            let old = connection.fetch(&self.purge_statement(&purge), &[Kind::Text]).await?;
+            let ids = row::ids(old);
+            let mut deleted = 0;
+            for ids in ids.chunks(ROWS_PER_STATEMENT) {
+                // Said again: whoever replayed a row meanwhile keeps it.
+                let mut statement = statements.begin(&self.delete_by_key(statements.table));
+                statements.push_old(&mut statement, &purge);
+                statement.push(" and ");
+                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+                deleted += connection.execute(&statement).await?;
+            }
+            Ok(deleted)
+        })
+    }
+
+    fn still_in_transaction(&self) -> StillIn {
+        StillIn::Asked(concat!("release savepoint ", begun!()))
     }
 
     fn migrations(&self) -> &'static [Migration] {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{MySql, MySqlConnection, Pool, Transaction};
 
-use super::{Alone, Dialect, Supported, session};
+use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};
 
@@ -27,10 +27,14 @@ impl Supported for MySql {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        Box::pin(pool.begin())
+        Box::pin(async move { pool.begin_with(dialect::BEGIN_TO_APPEND).await })
     }
 
-    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
-        Box::pin(session::take::<alone::Locked>(pool, table))
+    fn right<'a>(
+        pool: &'a Pool<Self>,
+        table: &'a TableName,
+        share: Share,
+    ) -> BoxFuture<'a, Result<Right, Error>> {
+        Box::pin(session::take::<alone::Locked>(pool, table, share))
     }
 }

@@ -1,7 +1,8 @@
-//! An advisory lock: the right to be the only node on a table.
+//! An advisory lock: the right to deliver from a table, alone or with others that claim.
 
 use sqlx::{Connection, PgConnection, PgPool};
 
+use super::super::Share;
 use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
 
@@ -10,16 +11,26 @@ const QUIET: &str = "select set_config(name, $1, false) from pg_settings where n
 
 /// The lock of a table, wherever the search path finds it. PostgreSQL keeps such locks per database, and a standby has
 /// its own.
-const LOCK: &str = "select case when current_setting('transaction_read_only') = 'off' then
-    pg_try_advisory_lock(hashtextextended('backstop.alone.' || coalesce(
-        (select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
-         where c.oid = to_regclass($1)), $1), 0)) end";
+macro_rules! lock {
+    ($function:literal) => {
+        concat!(
+            "select case when current_setting('transaction_read_only') = 'off' then ",
+            $function,
+            "(hashtextextended('backstop.alone.' || coalesce(
+            (select n.nspname || '.' || c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+             where c.oid = to_regclass($1)), $1), 0)) end"
+        )
+    };
+}
+
+const LOCK_ALONE: &str = lock!("pg_try_advisory_lock");
+const LOCK_SHARED: &str = lock!("pg_try_advisory_lock_shared");
 
 /// A second lock, which only this session ever takes, so that others can tell who it is.
 const SIGN: &str = "select pg_try_advisory_lock(hashtextextended($1, 0))";
 
-/// Whether this session has both locks. Nothing but its end takes one away.
-const HAS_LOCKS: &str = "select current_setting('transaction_read_only') = 'off' and 2 <=
+/// Which session this is, and whether it has both locks. Nothing but its end takes one away.
+const HAS_LOCKS: &str = "select pg_backend_pid(), current_setting('transaction_read_only') = 'off' and 2 <=
     (select count(*) from pg_locks where pid = pg_backend_pid() and locktype = 'advisory' and granted)";
 
 const END: &str =
@@ -30,6 +41,9 @@ const END: &str =
 pub(super) struct Locked {
     connection: PgConnection,
     sign: String,
+    /// The number of the session. It changes where a pooler hands the connection's statements to whichever is free.
+    number: i32,
+    shared_by_a_pooler: bool,
 }
 
 impl Session for Locked {
@@ -40,15 +54,26 @@ impl Session for Locked {
         sqlx::query(QUIET).bind(SILENCE.as_millis().to_string()).execute(&mut connection).await?;
         let sign = format!("backstop.session.{}", backstop_core::event::next_id());
         sqlx::query(SIGN).bind(&sign).execute(&mut connection).await?;
-        Ok(Self { connection, sign })
+        let number = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut connection).await?;
+        Ok(Self { connection, sign, number, shared_by_a_pooler: false })
     }
 
-    async fn try_lock(&mut self, table: &TableName) -> Result<Option<bool>, sqlx::Error> {
-        sqlx::query_scalar(LOCK).bind(table.as_str()).fetch_one(&mut self.connection).await
+    async fn try_lock(&mut self, table: &TableName, share: Share) -> Result<Option<bool>, sqlx::Error> {
+        let lock = match share {
+            Share::Alone => LOCK_ALONE,
+            Share::Claiming => LOCK_SHARED,
+        };
+        sqlx::query_scalar(lock).bind(table.as_str()).fetch_one(&mut self.connection).await
     }
 
     async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
-        sqlx::query_scalar(HAS_LOCKS).fetch_one(&mut self.connection).await
+        let (number, has): (i32, bool) = sqlx::query_as(HAS_LOCKS).fetch_one(&mut self.connection).await?;
+        self.shared_by_a_pooler |= number != self.number;
+        Ok(has && number == self.number)
+    }
+
+    fn is_shared_by_a_pooler(&self) -> bool {
+        self.shared_by_a_pooler
     }
 
     fn sign(&self) -> &str {

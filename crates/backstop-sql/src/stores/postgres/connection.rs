@@ -10,7 +10,8 @@ use crate::connection::sqlx_connection;
 sqlx_connection!(
     Postgres, PgConnection,
     write_time: |moment: Timestamp| moment, read_time: read_time,
-    write_texts: <[String]>::to_vec
+    write_texts: <[String]>::to_vec,
+    holds_bytes: |_: &sqlx::postgres::PgRow, _: usize| false
 );
 
 fn read_time(micros_since_2000: i64) -> Result<Timestamp, String> {

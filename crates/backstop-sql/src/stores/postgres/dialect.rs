@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, MOMENTS, row};
+use super::super::{Change, ClaimQuestion, Dialect, Explanation, MOMENTS, PurgeQuestion, StillIn, row};
 use crate::connection::Connection;
 use crate::error::only_reads;
 use crate::migration::Migration;
@@ -13,6 +13,14 @@ use crate::{BoxFuture, Error, TableName};
 /// A claim need not wait for the disk: one that a crash of the server takes back was nobody's, and its row is claimed
 /// again. The setting ends with the statement's transaction.
 const LAZY: &str = "lazy as materialized (select set_config('synchronous_commit', 'off', true))";
+
+/// The place of a row is enough to find it again: a row that a statement has locked stays where it is. With the table's
+/// own number, because each part of a partitioned table counts places for itself.
+const PLACE: &str = "tableoid as its_part, ctid as its_place";
+
+fn at_place(table: &TableName) -> String {
+    format!("{table}.tableoid = its_part and {table}.ctid = its_place")
+}
 
 #[derive(Debug)]
 pub(super) struct PostgresDialect;
@@ -90,36 +98,44 @@ impl Dialect for PostgresDialect {
     fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
         let ClaimQuestion { table, owner, timeout, due, .. } = *question;
         let statements = question.statements(self);
-        // The place of a row is enough to find it again: a row that this statement has locked stays where it is.
-        // With the table's own number, because each part of a partitioned table counts places for itself.
         let mut statement = statements.begin("with due as (");
-        let place = "tableoid as due_part, ctid as due_place";
-        statements.push_due(&mut statement, place, due, Some(timeout), " for update skip locked");
+        statements.push_due(&mut statement, PLACE, due, Some(timeout), " for update skip locked");
         statement
             .push(&format!("), {LAZY} update {table} set locked_by = "))
             .bind(owner)
             .push(", locked_at = ");
         statements.moment(&mut statement, due.at);
         statement.push(&format!(
-            ", claim_seq = claim_seq + 1 from due, lazy where {table}.tableoid = due_part and {table}.ctid = due_place \
-             returning {}",
+            ", claim_seq = claim_seq + 1 from due, lazy where {} returning {}",
+            at_place(table),
             row::columns(self, "claim_seq")
         ));
         statement
     }
 
-    fn delete_some(
-        &self,
-        table: &TableName,
-        _index: Index,
-        condition: &mut dyn FnMut(&mut Statement),
-        limit: u32,
-    ) -> Statement {
-        let mut statement = Statement::new(self.marks());
-        statement.push(&format!("delete from {table} where event_id in (select event_id from {table}"));
-        condition(&mut statement);
-        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit)).push(")");
+    fn change_statement(&self, change: &Change<'_>) -> Statement {
+        let statements = change.statements;
+        let mut statement =
+            statements.begin(&format!("with free as materialized (select {PLACE} from {{table}} where "));
+        change.push_rows(&mut statement);
+        statement.push(&format!(" for update skip locked) update {} set ", statements.table));
+        (change.set)(&mut statement);
+        statement.push(&format!(" from free where {} returning event_id", at_place(statements.table)));
         statement
+    }
+
+    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
+        // Locked before it is deleted: a row that somebody changes meanwhile is looked at as it is then, or passed over.
+        let mut statement = purge.statements.old(PLACE, purge.index, purge, " for update skip locked");
+        statement.prefix("with old as materialized (");
+        let table = purge.statements.table;
+        statement.push(&format!(") delete from {table} using old where {}", at_place(table)));
+        statement
+    }
+
+    fn still_in_transaction(&self) -> StillIn {
+        // A transaction that has failed refuses every statement, so only one that was ended by hand is left.
+        StillIn::WhenMissing("savepoint backstop_commit")
     }
 
     fn migrations(&self) -> &'static [Migration] {
@@ -152,6 +168,9 @@ impl Dialect for PostgresDialect {
             "42501" => Some(Explanation::NotPermitted),
             // A deadlock; a conflict of two serializable transactions.
             "40P01" | "40001" => Some(Explanation::Lost),
+            "25P02" => Some(Explanation::Aborted),
+            // A prepared statement that is not there, or is there already.
+            "26000" | "42P05" => Some(Explanation::Pooler),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
-use super::{Alone, Dialect, Supported, session};
+use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::wake_up::WakeUps;
 use crate::wake_up::postgres::Channel;
@@ -36,7 +36,11 @@ impl Supported for Postgres {
         Some(Arc::new(Channel::new(pool, table)))
     }
 
-    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
-        Box::pin(session::take::<alone::Locked>(pool, table))
+    fn right<'a>(
+        pool: &'a Pool<Self>,
+        table: &'a TableName,
+        share: Share,
+    ) -> BoxFuture<'a, Result<Right, Error>> {
+        Box::pin(session::take::<alone::Locked>(pool, table, share))
     }
 }

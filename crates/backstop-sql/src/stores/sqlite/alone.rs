@@ -1,11 +1,11 @@
-//! The right to be the only node on a table: a lock on a file beside the database's.
+//! The right to deliver from a table, alone or with others that claim: a lock on a file beside the database's.
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 
 use sqlx::SqlitePool;
 
-use super::super::{Alone, Holder};
+use super::super::{Holder, Right, Share};
 use crate::{BoxFuture, Error, TableName};
 
 /// The locked file; none for a database in memory.
@@ -16,16 +16,21 @@ impl Holder for Option<File> {
     }
 }
 
-/// Locks `<database>.<table>.lock`. The system lets go of it when the process ends, however it ends.
-pub(super) async fn take(pool: &SqlitePool, table: &TableName) -> Result<Alone, Error> {
+/// Locks `<database>.<table>.lock`, with the table's name in lower case: SQLite knows a table by its name in any.
+/// The system lets go of it when the process ends, however it ends.
+pub(super) async fn take(pool: &SqlitePool, table: &TableName, share: Share) -> Result<Right, Error> {
     let Some(database) = database_file(pool).await? else {
-        return Ok(Alone::held_by(None)); // in memory: nobody else can reach it
+        return Ok(Right::held_by(None)); // in memory: nobody else can reach it
     };
-    let path = PathBuf::from(format!("{database}.{table}.lock"));
+    let path = PathBuf::from(format!("{database}.{}.lock", table.as_str().to_ascii_lowercase()));
     let unusable = |source| Error::LockFile { path: path.clone(), source };
     let file = File::options().create(true).append(true).open(&path).map_err(unusable)?;
-    match file.try_lock() {
-        Ok(()) => Ok(Alone::held_by(Some(file))),
+    let locked = match share {
+        Share::Alone => file.try_lock(),
+        Share::Claiming => file.try_lock_shared(),
+    };
+    match locked {
+        Ok(()) => Ok(Right::held_by(Some(file))),
         Err(TryLockError::WouldBlock) => Err(Error::NotAlone { table: table.to_string() }),
         Err(TryLockError::Error(source)) => Err(Error::LockFile { path, source }),
     }

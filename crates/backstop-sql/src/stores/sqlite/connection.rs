@@ -3,15 +3,23 @@
 
 use backstop_core::Timestamp;
 use chrono::NaiveDateTime;
-use sqlx::{Sqlite, SqliteConnection};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{Row as _, Sqlite, SqliteConnection, TypeInfo as _, ValueRef as _};
 
 use crate::connection::sqlx_connection;
 
 sqlx_connection!(
     Sqlite, SqliteConnection,
     write_time: write_time, read_time: read_time,
-    write_texts: |_: &[String]| None::<String> // never bound: SQLite has no arrays
+    write_texts: |_: &[String]| None::<String>, // never bound: SQLite has no arrays
+    holds_bytes: holds_bytes
 );
+
+/// A column of texts takes bytes here, and no text is equal to them.
+fn holds_bytes(row: &SqliteRow, index: usize) -> bool {
+    let value = row.try_get_raw(index);
+    value.is_ok_and(|value| !value.is_null() && value.type_info().name() == "BLOB")
+}
 
 pub(crate) fn write_time(moment: Timestamp) -> String {
     moment.format("%Y-%m-%d %H:%M:%S%.6f").to_string()

@@ -3,7 +3,7 @@
 use backstop_core::{Clock, SystemClock, Timestamp};
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, row};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, PurgeQuestion, row};
 use crate::TableName;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
@@ -63,19 +63,22 @@ impl Dialect for SqliteDialect {
         statement
     }
 
-    fn delete_some(
-        &self,
-        table: &TableName,
-        index: Index,
-        condition: &mut dyn FnMut(&mut Statement),
-        limit: u32,
-    ) -> Statement {
-        let mut statement = Statement::new(self.marks());
-        let hint = self.hint(table, index);
-        statement.push(&format!("delete from {table} where event_id in (select event_id from {table}{hint}"));
-        condition(&mut statement);
-        statement.push(" order by created_at, event_id limit ").bind(i64::from(limit)).push(")");
+    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
+        // One statement takes the write lock when it begins, so what it chooses stays as it is until it is deleted.
+        let mut statement = purge.statements.old("event_id", purge.index, purge, "");
+        statement.prefix(&format!("delete from {} where event_id in (", purge.statements.table)).push(")");
         statement
+    }
+
+    fn push_key(&self, statement: &mut Statement, key: &[u8]) {
+        // Bytes, or a text that is none: each is equal to its own kind only.
+        statement.push("event_id in (").bind(Value::Bytes(key.to_vec()));
+        statement.push(", cast(").bind(Value::Bytes(key.to_vec())).push(" as text))");
+    }
+
+    fn never_due(&self) -> Option<&'static str> {
+        // Behind every digit there is: letters, and bytes, which sort behind all texts.
+        Some("status in (0, 2) and available_at >= ':'")
     }
 
     fn migrations(&self) -> &'static [Migration] {

@@ -12,7 +12,7 @@ use sqlx::{Pool, Sqlite, SqliteConnection, Transaction};
 #[cfg(feature = "sea-orm")]
 pub(crate) use connection::{read_time, write_time};
 
-use super::{Alone, Dialect, Supported};
+use super::{Dialect, Right, Share, Supported};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};
 
@@ -35,7 +35,11 @@ impl Supported for Sqlite {
         Box::pin(async move { pool.begin_with("BEGIN IMMEDIATE").await })
     }
 
-    fn alone<'a>(pool: &'a Pool<Self>, table: &'a TableName) -> BoxFuture<'a, Result<Alone, Error>> {
-        Box::pin(alone::take(pool, table))
+    fn right<'a>(
+        pool: &'a Pool<Self>,
+        table: &'a TableName,
+        share: Share,
+    ) -> BoxFuture<'a, Result<Right, Error>> {
+        Box::pin(alone::take(pool, table, share))
     }
 }
