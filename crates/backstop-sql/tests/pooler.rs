@@ -78,6 +78,7 @@ async fn retries_deaths_replays_and_the_purge_work_through_it() {
     let failing = Failing::times(2).with(|| Failure::transient("no", "not yet"));
     let outbox = Outbox::single_node(pool.clone())
         .behind_pooler(true)
+        .guard(false)
         .max_attempts(2)
         .retry_policy(|_: u32, _: backstop_core::retry::Jitter| Duration::ZERO)
         .interval(SOON)
@@ -112,4 +113,36 @@ async fn a_transaction_that_rolls_back_leaves_nothing_and_one_that_commits_runs_
     tx.commit().await.unwrap();
     assert_eq!(outbox.store().census(10).await.unwrap().waiting.events, 1);
     outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_modes_for_a_single_node_cannot_keep_their_guard_behind_it_and_say_so() {
+    let Some((_database, pool)) = pooled().await else { return };
+    let single = Outbox::single_node(pool.clone()).behind_pooler(true).start().await.unwrap_err();
+    let ordered = Outbox::ordered(pool.clone()).behind_pooler(true).start().await.unwrap_err();
+    for refused in [single, ordered] {
+        let Error::Settings { faults } = &refused else { panic!("{refused}") };
+        assert_eq!(faults.iter().map(|fault| fault.setting).collect::<Vec<_>>(), ["guard"]);
+        assert!(refused.to_string().contains("multi_node"), "{refused}");
+    }
+}
+
+/// A connection that is prepared on one session and used on another gets such errors; which of them depends on who was
+/// there before.
+#[tokio::test]
+async fn a_pooler_that_nobody_spoke_of_is_told_as_such() {
+    let Some((_database, pool)) = pooled().await else { return };
+    let mut errors = Vec::new();
+    // Statements that are prepared on whichever session is free: with several at once one of them meets a stranger.
+    for _ in 0..50 {
+        let outboxes = (0..8).map(|_| Outbox::writer_only(pool.clone()).start());
+        let started = futures_util::future::join_all(outboxes).await;
+        errors.extend(started.into_iter().filter_map(Result::err));
+        if !errors.is_empty() {
+            break;
+        }
+    }
+    let error = errors.first().expect("somebody meets a stranger's session");
+    assert!(matches!(error, Error::Pooler), "{error}");
+    assert!(error.to_string().contains("behind-pooler: true"), "{error}");
 }

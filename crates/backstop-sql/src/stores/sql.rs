@@ -159,6 +159,34 @@ impl SqlStore {
         self.statements().query_dead(filter, None, limit)
     }
 
+    /// The statements that change rows by their ids, for whoever wants to read their plans.
+    #[doc(hidden)]
+    pub fn statements_by_id(&self, ids: &[String]) -> Vec<Statement> {
+        use backstop_core::delivery::Settlement;
+        let settlements = [
+            Settlement::Done,
+            Settlement::Deferred { after: PATIENCE },
+            Settlement::Retry { after: PATIENCE, error: String::new() },
+            Settlement::Dead { error: String::new() },
+        ];
+        let settle = |id: &String, settlement: &Settlement| Settle {
+            id: id.clone(),
+            claim: None,
+            attempts: Some(0),
+            generation: Some(0),
+            settlement: settlement.clone(),
+        };
+        let settles: Vec<_> = settlements.iter().flat_map(|it| ids.iter().map(|id| settle(id, it))).collect();
+        let deleting = Statements { done: Done::Delete, ..self.statements() };
+        let gathered = gather(&settles);
+        let mut statements: Vec<_> =
+            gathered.iter().map(|alike| self.statements().settle(At::Database, alike)).collect();
+        statements.extend(gathered.first().map(|alike| deleting.settle(At::Database, alike)));
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        statements.push(self.statements().replay_dead(At::Database, &ids));
+        statements
+    }
+
     /// The text of an event's headers: NULL for none, as others write it too.
     fn headers_of(&self, event: &Event) -> Result<Option<String>, Error> {
         let headers = event.headers();

@@ -223,14 +223,15 @@ async fn a_second_outbox_for_one_node_on_the_same_table_is_told_so() {
     let first = shop.outbox().start().await.unwrap();
     let second = shop.outbox().start().await;
     assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "outbox_event"), "{second:?}");
-    assert!(second.unwrap_err().to_string().contains("use `multi_node`"));
+    assert!(second.unwrap_err().to_string().contains("run both in the mode for several nodes"));
     let ordered = Outbox::ordered(shop.pool.clone()).start().await;
     assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");
 
-    // Those that do not mind each other may start: another table, several nodes, a writer, an unguarded one.
+    let several = Outbox::multi_node(shop.pool.clone()).claim_locking(MINUTE).start().await;
+    assert!(matches!(several, Err(Error::NotAlone { .. })), "{several:?}");
+
+    // Those that do not mind each other may start: another table, a writer, an unguarded one.
     Outbox::single_node(shop.pool.clone()).table("other").start().await.unwrap().close().await.unwrap();
-    let several = Outbox::multi_node(shop.pool.clone()).claim_locking(MINUTE).start().await.unwrap();
-    several.close().await.unwrap();
     Outbox::writer_only(shop.pool.clone()).start().await.unwrap().close().await.unwrap();
     shop.outbox().guard(false).start().await.unwrap().close().await.unwrap();
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Timestamp};
-use backstop_sql::connection::{Connections, Kind};
+use backstop_sql::connection::{Connections, Kind, Transaction};
 use backstop_sql::statement::{Marks, Statement, Value};
 use backstop_sql::store::{At, Born, Claim, DatabaseKind, Due, Order, Row, Settle, Share, SqlStore, Store};
 use backstop_sql::{Error, Supported, TableName};
@@ -169,6 +169,15 @@ impl Fresh {
     /// Reads one number.
     pub(crate) async fn number(&self, text: &str) -> i64 {
         as_int(&self.read(&self.statement(text), &[Kind::Int]).await[0][0])
+    }
+
+    /// A transaction as users begin it.
+    pub(crate) async fn begin_to_append(&self) -> Box<dyn Transaction + '_> {
+        match &self.pool {
+            AnyPool::Sqlite(pool) => Box::new(Sqlite::begin(pool).await.unwrap()),
+            AnyPool::Postgres(pool) => Box::new(Postgres::begin(pool).await.unwrap()),
+            AnyPool::Mysql(pool) => Box::new(MySql::begin(pool).await.unwrap()),
+        }
     }
 
     /// Inserts events in a transaction of their own.

@@ -2,6 +2,7 @@
 
 #![cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 
+mod by_key;
 mod claim;
 mod contention;
 mod dead;
@@ -16,3 +17,5 @@ mod purge;
 mod refusals;
 mod schema;
 mod settle;
+mod transactions;
+mod unreadable;

@@ -112,4 +112,14 @@ backstop_testkit::suite! {
         it.store.migrate().await.unwrap();
         it.store.check().await.unwrap();
     }
+
+    async fn a_table_that_was_dropped_is_made_again_or_missed(it) {
+        it.store.migrate().await.unwrap();
+        it.run("drop table outbox_event").await;
+        let missed = it.store.check().await;
+        assert!(matches!(missed, Err(backstop_sql::Error::NoTable { .. })), "{missed:?}");
+        it.store.migrate().await.unwrap();
+        it.insert(&events("a")).await;
+        assert_eq!(ids(&it.poll(10, 1).await), "a");
+    }
 }

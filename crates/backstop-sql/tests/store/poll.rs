@@ -199,4 +199,22 @@ backstop_testkit::suite! {
         assert_eq!(troubled[1].error.as_deref(), Some("slow"));
         assert_eq!(it.store.troubled(1).await.unwrap().len(), 1);
     }
+
+    async fn what_became_due_since_the_last_question_is_told_and_what_was_there_before_is_not(it) {
+        let late = |id: &str, created, due| {
+            let event = Event::of("OrderPlaced").id(id).occurred_at(moment(created)).available_at(moment(due));
+            event.payload_json("{}").build().unwrap()
+        };
+        it.insert(&[late("a", 0, 100), late("b", 0, 200), event("c", 150)]).await;
+        let next = async |seconds, since: Option<i64>| {
+            let next = it.store.next_due(at(seconds), since.map(moment)).await.unwrap().unwrap();
+            assert_eq!(next.asked_at, moment(seconds));
+            next.after.map(|after| after.as_secs())
+        };
+        assert_eq!(next(50, None).await, Some(50));
+        assert_eq!(next(110, Some(50)).await, Some(0), "it became due meanwhile");
+        assert_eq!(next(111, Some(110)).await, Some(39), "created at 150, and due then");
+        assert_eq!(next(160, Some(140)).await, Some(40), "one that was created meanwhile was not scheduled");
+        assert_eq!(next(250, Some(240)).await, None);
+    }
 }

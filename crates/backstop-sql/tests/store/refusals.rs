@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_core::delivery::Settlement::Done;
 use backstop_sql::Error;
-use backstop_sql::store::{DatabaseKind, DeadFilter, Purgeable, Settle, SqlStore, Store};
+use backstop_sql::store::{DatabaseKind, DeadFilter, Purgeable, Rights, Settle, SqlStore, Store};
 
 use crate::harness::*;
 
@@ -127,5 +127,24 @@ backstop_testkit::suite! {
         let error = it.store.settle(at(0), &[settle]).await.unwrap_err();
         assert!(matches!(error, Error::Database { .. }), "{error}");
         assert!(error.to_string().contains("last_error"), "{error}");
+    }
+
+    async fn rights_that_are_missing_are_known_before_they_are_needed(it) {
+        it.store.migrate().await.unwrap();
+        it.insert(&events("a")).await;
+        let all = Rights { update: true, delete: true };
+        it.store.check_rights(all).await.unwrap();
+        assert_eq!(it.state("a").await.status, 0, "asking changes nothing");
+        let (store, afterwards) = with_few_rights(&it, true).await;
+        let (to_update, to_delete) = (Rights { update: true, delete: false }, Rights { update: false, delete: true });
+        let answers = [store.check_rights(to_update).await, store.check_rights(to_delete).await];
+        let none = store.check_rights(Rights::default()).await;
+        if let Some(afterwards) = afterwards {
+            it.run(&afterwards).await;
+        }
+        for answer in answers {
+            assert!(matches!(answer, Err(Error::NotPermitted { .. })), "{answer:?}");
+        }
+        none.unwrap();
     }
 }

@@ -198,4 +198,43 @@ backstop_testkit::suite! {
         // The servers run here, so the clocks agree; a time zone gone wrong would be hours off.
         assert!((3_599..3_700).contains(&wait.num_seconds()), "{wait}");
     }
+
+    async fn what_was_replayed_is_not_buried_by_a_settlement_that_is_written_again(it) {
+        it.insert(&events("ab")).await;
+        let rows = it.poll(10, 10).await;
+        let bury = |row: &Row| Settle {
+            id: row.id.clone(),
+            claim: None,
+            attempts: Some(row.attempts),
+            generation: Some(row.generation),
+            settlement: dead("no"),
+        };
+        let buried: Vec<_> = rows.iter().map(bury).collect();
+        assert_eq!(it.store.settle(at(10), &buried).await.unwrap(), 2);
+        // Its answer is lost, and somebody replays one of them before it is written again.
+        assert_eq!(it.store.replay_dead(at(11), &["a".to_owned()]).await.unwrap(), 1);
+        assert_eq!(it.store.settle(at(12), &buried).await.unwrap(), 0);
+        assert_eq!(it.store.unsettled(&buried).await.unwrap(), [""; 0]);
+        assert_eq!((it.state("a").await.status, it.state("b").await.status), (0, 3));
+        let again: Vec<_> = it.poll(12, 10).await.iter().map(bury).collect();
+        assert_eq!(it.store.settle(at(13), &again).await.unwrap(), 1, "in its next life it may die");
+    }
+
+    async fn what_a_settlement_did_not_change_and_should_have_is_told(it) {
+        it.insert(&events("abc")).await;
+        let rows = it.claim("node-1", 10, 3).await;
+        let settle = |row: &Row, settlement| Settle {
+            id: row.id.clone(),
+            claim: row.claim.clone(),
+            attempts: Some(0),
+            generation: None,
+            settlement,
+        };
+        let settles = [settle(&rows[0], Done), settle(&rows[1], retry(1, "no")), settle(&rows[2], deferred(1))];
+        assert_eq!(it.store.unsettled(&settles).await.unwrap().concat().len(), 3);
+        it.store.settle(at(10), &settles[..2]).await.unwrap();
+        assert_eq!(it.store.unsettled(&settles).await.unwrap(), ["c"]);
+        it.store.release(&[("c".to_owned(), rows[2].claim.clone().unwrap())]).await.unwrap();
+        assert_eq!(it.store.unsettled(&settles).await.unwrap(), [""; 0], "it is nobody's any more");
+    }
 }

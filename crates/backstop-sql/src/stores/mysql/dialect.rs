@@ -241,8 +241,8 @@ impl Dialect for MysqlDialect {
             1146 => Some(Explanation::NoTable),
             // No right to the database, the table or a column.
             1044 | 1142 | 1143 => Some(Explanation::NotPermitted),
-            // A lock was waited for too long; a deadlock.
-            1205 | 1213 => Some(Explanation::Lost),
+            // A deadlock.
+            1213 => Some(Explanation::Lost),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }

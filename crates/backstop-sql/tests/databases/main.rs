@@ -1,5 +1,8 @@
 //! The whole outbox on each database: what the machinery promises must not depend on where the table is.
 
+mod settling;
+mod truth;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -30,6 +33,77 @@ async fn fresh_postgres() -> Option<Place<sqlx::Postgres, impl Sized>> {
 async fn fresh_mysql() -> Option<Place<sqlx::MySql, impl Sized>> {
     let guard = backstop_testkit::servers::mysql().await?;
     Some(Place { pool: guard.pool().await, _guard: guard })
+}
+
+impl<DB: Supported, Guard> Place<DB, Guard>
+where
+    for<'c> &'c mut DB::Connection: sqlx::Executor<'c, Database = DB>,
+{
+    async fn run(&self, text: &str) {
+        let mut connection = self.pool.acquire().await.unwrap();
+        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut *connection).await;
+        done.unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+}
+
+impl<Guard> Place<sqlx::Sqlite, Guard> {
+    /// From now on every update succeeds and changes nothing.
+    async fn swallow_updates(&self) {
+        self.run("create trigger swallow before update on outbox_event begin select raise(ignore); end")
+            .await;
+    }
+
+    async fn take_updates(&self) {
+        self.run("drop trigger swallow").await;
+    }
+}
+
+impl<Guard> Place<sqlx::Postgres, Guard> {
+    async fn swallow_updates(&self) {
+        self.run(
+            "create function swallow() returns trigger language plpgsql as 'begin return null; end';
+             create trigger swallow before update on outbox_event for each row execute function swallow()",
+        )
+        .await;
+    }
+
+    async fn take_updates(&self) {
+        self.run("drop trigger swallow on outbox_event").await;
+    }
+
+    /// A pool whose statements do not wait long for a lock.
+    async fn impatient(&self) -> sqlx::PgPool {
+        let options = (*self.pool.connect_options()).clone().options([("lock_timeout", "150ms")]);
+        sqlx::postgres::PgPoolOptions::new().max_connections(5).connect_with(options).await.unwrap()
+    }
+
+    /// A pool of somebody who may only read, and how to take that user away again.
+    async fn reader(&self) -> (sqlx::PgPool, String) {
+        let options = (*self.pool.connect_options()).clone().options([("role", "pg_read_all_data")]);
+        (sqlx::postgres::PgPoolOptions::new().connect_with(options).await.unwrap(), "select 1".to_owned())
+    }
+}
+
+impl<Guard> Place<sqlx::MySql, Guard> {
+    async fn impatient(&self) -> sqlx::MySqlPool {
+        let options = (*self.pool.connect_options()).clone();
+        let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(5).after_connect(|connection, _| {
+            Box::pin(async move {
+                sqlx::raw_sql("set session innodb_lock_wait_timeout = 1").execute(connection).await.map(drop)
+            })
+        });
+        pool.connect_with(options).await.unwrap()
+    }
+
+    async fn reader(&self) -> (sqlx::MySqlPool, String) {
+        let database: String = sqlx::query_scalar("select database()").fetch_one(&self.pool).await.unwrap();
+        let user = format!("'{database}'@'%'");
+        self.run(&format!("create user {user} identified by 'guest'")).await;
+        self.run(&format!("grant select on {database}.* to {user}")).await;
+        let options = (*self.pool.connect_options()).clone().username(&database).password("guest");
+        let pool = sqlx::mysql::MySqlPoolOptions::new().connect_with(options).await.unwrap();
+        (pool, format!("drop user {user}"))
+    }
 }
 
 const SOON: Duration = Duration::from_millis(50);

@@ -1,0 +1,127 @@
+//! Settlements that take long, are refused or change nothing: no event is handled again for it, and health tells.
+
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_core::inspect::Health;
+use backstop_sql::{Error, Outbox};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Recording, Slow};
+
+use crate::*;
+
+async fn append<DB: Supported>(outbox: &Outbox<DB>, events: Vec<Event>) {
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all(events).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn done<DB: Supported>(outbox: &Outbox<DB>) -> u64 {
+    outbox.store().census(1_000).await.unwrap().done.events
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres }
+
+    async fn where_updates_change_nothing_deliveries_stand_still_and_go_on_later(place) {
+        let recorder = Recording::new();
+        let counted = recorder.clone();
+        let slow = move |event: Event| {
+            let recorder = counted.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                backstop_core::Handler::handle(&recorder, event).await
+            }
+        };
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(SOON)
+            .on("Order", "OrderPlaced", slow).start().await.unwrap();
+        place.swallow_updates().await;
+        append(&outbox, (0..100).map(order).collect()).await;
+        let still = async || matches!(outbox.report().await.health, Health::Down(_));
+        eventually("deliveries to stand still", still).await;
+        let Health::Down(why) = outbox.report().await.health else { panic!("it is up") };
+        assert!(why.contains("changed no row") && why.contains("stand still"), "{why}");
+        let handled = recorder.ids().len();
+        tokio::time::sleep(SOON * 10).await; // many looks of the poller
+        assert!(handled < 50 && recorder.ids().len() == handled, "{handled}, then {}", recorder.ids().len());
+        place.take_updates().await;
+        eventually("all to be done", async || done(&outbox).await == 100).await;
+        assert_eq!(outbox.report().await.health, Health::Up);
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.ids().len(), 100, "each once");
+    }
+
+    async fn in_strict_order_nothing_comes_after_what_cannot_be_settled(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::ordered(place.pool.clone()).interval(SOON)
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let events: Vec<_> = (0..30).map(order).collect();
+        let ids: Vec<_> = events.iter().map(|event| event.id().to_owned()).collect();
+        place.swallow_updates().await;
+        append(&outbox, events).await;
+        eventually("deliveries to stand still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+        place.take_updates().await;
+        eventually("all to be done", async || done(&outbox).await == 30).await;
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.ids(), ids, "each once, in order");
+    }
+}
+
+backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn a_settlement_that_waits_too_long_for_a_lock_is_written_later_and_nothing_comes_again(place) {
+        let pool = place.impatient().await;
+        for strict in [false, true] {
+            let (gate, recorder) = (Slow::gated(), Recording::new());
+            let counted = recorder.clone();
+            let gated = gate.clone();
+            let handler = move |event: Event| {
+                let (recorder, gate) = (counted.clone(), gated.clone());
+                async move {
+                    backstop_core::Handler::handle(&recorder, event.clone()).await?;
+                    backstop_core::Handler::handle(&gate, event).await
+                }
+            };
+            let table = if strict { "strict" } else { "single" };
+            let outbox = if strict {
+                Outbox::ordered(pool.clone()).table(table).interval(SOON).on("Order", "OrderPlaced", handler).start().await
+            } else {
+                Outbox::single_node(pool.clone()).table(table).interval(SOON).on("Order", "OrderPlaced", handler).start().await
+            };
+            let outbox = outbox.unwrap();
+            let events: Vec<_> = (0..20).map(order).collect();
+            let ids: Vec<_> = events.iter().map(|event| event.id().to_owned()).collect();
+            append(&outbox, events).await;
+            gate.until_began(1).await;
+            // Somebody looks at a row for longer than the settlement waits.
+            let mut stranger = place.pool.begin().await.unwrap();
+            let hold = format!("select event_id from {table} where event_id = '{}' for update", ids[0]);
+            sqlx::query(sqlx::AssertSqlSafe(hold)).execute(&mut *stranger).await.unwrap();
+            gate.open();
+            let told = async || matches!(outbox.report().await.health, Health::Degraded(_) | Health::Down(_));
+            eventually("the trouble to be told", told).await;
+            stranger.rollback().await.unwrap();
+            eventually("all to be done", async || done(&outbox).await == 20).await;
+            assert_eq!(outbox.report().await.health, Health::Up);
+            outbox.close().await.unwrap();
+            let mut handled = recorder.ids();
+            if !strict {
+                handled.sort();
+            }
+            let mut all = ids;
+            if !strict {
+                all.sort();
+            }
+            assert_eq!(handled, all, "each once");
+        }
+    }
+
+    async fn who_may_not_change_rows_is_told_at_the_start(place) {
+        Outbox::writer_only(place.pool.clone()).start().await.unwrap().close().await.unwrap();
+        let (pool, afterwards) = place.reader().await;
+        let refused = Outbox::single_node(pool).start().await;
+        place.run(&afterwards).await;
+        assert!(matches!(refused, Err(Error::NotPermitted { .. })), "{refused:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! What a driver says of a transaction is not the truth: only what is in the table is delivered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_sql::outbox::{Hook, HookError};
+use backstop_sql::{Error, Outbox};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::Recording;
+use sqlx::{AssertSqlSafe, Connection as _};
+
+use crate::*;
+
+/// Counts what a writer was told of its events.
+#[derive(Clone, Default)]
+struct Told {
+    committed: Arc<AtomicUsize>,
+    rolled_back: Arc<AtomicUsize>,
+}
+
+impl Told {
+    fn counts(&self) -> (usize, usize) {
+        (self.committed.load(Ordering::SeqCst), self.rolled_back.load(Ordering::SeqCst))
+    }
+}
+
+impl Hook for Told {
+    fn after_commit(&self, events: &[Event]) -> Result<(), HookError> {
+        self.committed.fetch_add(events.len(), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn after_rollback(&self, events: &[Event]) -> Result<(), HookError> {
+        self.rolled_back.fetch_add(events.len(), Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+fn named(id: &str) -> Event {
+    Event::of("OrderPlaced").id(id).aggregate("Order", "1").json(&()).unwrap()
+}
+
+/// Ends when the outbox has delivered an event that was appended after all others: what would have been delivered from
+/// memory was delivered before.
+async fn until_last<DB: Supported>(outbox: &Outbox<DB>, recorder: &Recording) {
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append(named("last")).await.unwrap();
+    tx.commit().await.unwrap();
+    eventually("the last one", async || recorder.ids().contains(&"last".to_owned())).await;
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn what_a_savepoint_has_undone_is_not_delivered_and_the_rest_is(place) {
+        for several in [false, true] {
+            let (recorder, told) = (Recording::new(), Told::default());
+            let table = if several { "several" } else { "single" };
+            let outbox = if several {
+                let builder = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).worker_count(1);
+                builder.table(table).hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
+            } else {
+                let builder = Outbox::single_node(place.pool.clone()).worker_count(1);
+                builder.table(table).hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
+            };
+            let outbox = outbox.unwrap();
+            let mut tx = outbox.begin().await.unwrap();
+            tx.append(named("a")).await.unwrap();
+            sqlx::query("savepoint mine").execute(&mut *tx).await.unwrap();
+            tx.append_all(vec![named("b"), named("c")]).await.unwrap();
+            sqlx::query("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
+            tx.commit().await.unwrap();
+            until_last(&outbox, &recorder).await;
+            assert_eq!((recorder.ids(), told.counts()), (vec!["a".to_owned(), "last".to_owned()], (2, 2)));
+            assert_eq!(outbox.metrics().append.total(), 2);
+            outbox.close().await.unwrap();
+        }
+    }
+
+    async fn a_savepoint_of_the_drivers_own_counts_too_and_a_transaction_may_be_left_with_nothing(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(NEVER)
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        let mut inner = tx.begin().await.unwrap();
+        let appended = outbox.writer().append(&mut inner, named("b")).await.unwrap();
+        inner.rollback().await.unwrap();
+        appended.rolled_back();
+        sqlx::query("savepoint mine").execute(&mut *tx).await.unwrap();
+        tx.append(named("c")).await.unwrap();
+        sqlx::query("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+        until_last(&outbox, &recorder).await;
+        assert_eq!(recorder.ids(), ["last"]);
+        outbox.close().await.unwrap();
+    }
+
+    async fn a_callers_word_for_a_commit_is_looked_up(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).worker_count(1).interval(NEVER)
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        // A transaction that rolls back, whose owner believes otherwise.
+        let mut tx = place.pool.begin().await.unwrap();
+        let gone = outbox.writer().append(&mut tx, named("a")).await.unwrap();
+        tx.rollback().await.unwrap();
+        gone.committed();
+        let mut tx = place.pool.begin().await.unwrap();
+        let kept = outbox.writer().append_all(&mut tx, vec![named("b"), named("c")]).await.unwrap();
+        tx.commit().await.unwrap();
+        kept.committed();
+        recorder.until(2).await;
+        until_last(&outbox, &recorder).await;
+        assert_eq!(recorder.ids(), ["b", "c", "last"]);
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 3);
+        outbox.close().await.unwrap();
+    }
+
+    async fn two_nodes_one_of_which_believes_to_be_alone_do_not_share_a_table(place) {
+        let several = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).interval(NEVER);
+        let several = several.start().await.unwrap();
+        let single = Outbox::single_node(place.pool.clone()).start().await;
+        assert!(matches!(single, Err(Error::NotAlone { .. })), "{single:?}");
+        let another = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).interval(NEVER).start().await.unwrap();
+        several.close().await.unwrap();
+        let single = Outbox::ordered(place.pool.clone()).start().await;
+        assert!(matches!(single, Err(Error::NotAlone { .. })), "{single:?}");
+        another.close().await.unwrap();
+        let single = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
+        let several = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).start().await;
+        assert!(matches!(several, Err(Error::NotAlone { .. })), "{several:?}");
+        single.close().await.unwrap();
+    }
+
+    async fn a_claim_does_not_run_out_under_a_handler_because_its_transaction_was_open_for_long(place) {
+        const GRACE: Duration = Duration::from_millis(1_500);
+        let recorder = Recording::new();
+        let counted = recorder.clone();
+        let slow = move |event: Event| {
+            let recorder = counted.clone();
+            async move {
+                backstop_core::Handler::handle(&recorder, event).await?;
+                tokio::time::sleep(GRACE).await;
+                Ok::<_, Failure>(Outcome::Done)
+            }
+        };
+        let mut nodes = Vec::new();
+        for _ in 0..2 {
+            let builder = Outbox::multi_node(place.pool.clone()).claim_locking(GRACE * 2).hot_grace(GRACE);
+            let node = builder.interval(SOON).worker_count(8).on("Order", "OrderPlaced", slow.clone()).start();
+            nodes.push(node.await.unwrap());
+        }
+        let mut tx = nodes[0].begin().await.unwrap();
+        tx.append_all((0..6).map(order).collect()).await.unwrap();
+        tokio::time::sleep(GRACE * 8 / 10).await;
+        tx.commit().await.unwrap();
+        eventually("six done", async || nodes[0].store().census(10).await.unwrap().done.events == 6).await;
+        for node in nodes {
+            node.close().await.unwrap();
+        }
+        assert_eq!(recorder.ids().len(), 6, "each once: {:?}", recorder.ids());
+    }
+
+    async fn a_close_that_was_given_up_goes_on_and_leaves_no_claim(place) {
+        let gate = backstop_testkit::handlers::Slow::gated();
+        let outbox = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).interval(NEVER).worker_count(1)
+            .drain_timeout(Duration::from_secs(30)).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append_all((0..5).map(order).collect()).await.unwrap();
+        tx.commit().await.unwrap();
+        gate.until_began(1).await;
+        assert!(tokio::time::timeout(SOON, outbox.close()).await.is_err(), "it waits for the handler");
+        gate.open();
+        outbox.close().await.unwrap();
+        let claimed = "select count(*) from outbox_event where locked_by is not null";
+        let claimed: i64 = sqlx::query_scalar(claimed).fetch_one(&place.pool).await.unwrap();
+        assert_eq!(claimed, 0);
+    }
+}
+
+backstop_testkit::suite! {
+    over { postgres: fresh_postgres }
+
+    async fn a_commit_of_a_transaction_that_has_failed_is_an_error(place) {
+        let (recorder, told) = (Recording::new(), Told::default());
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(NEVER).hook(told.clone())
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        assert!(sqlx::query("insert into outbox_event (event_id) values ('a')").execute(&mut *tx).await.is_err());
+        let error = tx.commit().await.unwrap_err();
+        assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+        until_last(&outbox, &recorder).await;
+        assert_eq!((recorder.ids(), told.counts()), (vec!["last".to_owned()], (1, 1)));
+        outbox.close().await.unwrap();
+    }
+}
+
+backstop_testkit::suite! {
+    over { mysql: fresh_mysql }
+
+    async fn a_commit_after_a_deadlock_has_rolled_all_of_it_back_is_an_error(place) {
+        let recorder = Recording::new();
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(NEVER)
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        sqlx::query("create table stock (id int primary key, n int)").execute(&place.pool).await.unwrap();
+        let rows: Vec<_> = (1..200).map(|id| format!("({id}, 0)")).collect();
+        let fill = format!("insert into stock values {}", rows.join(", "));
+        sqlx::query(AssertSqlSafe(fill)).execute(&place.pool).await.unwrap();
+        for later in [false, true] {
+            let mut tx = outbox.begin().await.unwrap();
+            if !later {
+                tx.append(named("a")).await.unwrap();
+            }
+            sqlx::query("update stock set n = n + 1 where id = 1").execute(&mut *tx).await.unwrap();
+            // The other has changed more, so that ours is the one that is given up.
+            let mut other = place.pool.begin().await.unwrap();
+            sqlx::query("update stock set n = n + 1 where id > 1").execute(&mut *other).await.unwrap();
+            let ours = async { sqlx::query("update stock set n = n + 1 where id = 2").execute(&mut *tx).await };
+            let others = async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                sqlx::query("update stock set n = n + 1 where id = 1").execute(&mut *other).await
+            };
+            let (ours, others) = tokio::join!(ours, others);
+            assert!(ours.is_err() && others.is_ok(), "{ours:?} {others:?}");
+            other.rollback().await.unwrap();
+            if later {
+                tx.append(named("b")).await.unwrap(); // the session goes on, without a transaction
+            }
+            let error = tx.commit().await.unwrap_err();
+            assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+        }
+        until_last(&outbox, &recorder).await;
+        assert_eq!(recorder.ids(), ["last"]);
+        outbox.close().await.unwrap();
+    }
+}

@@ -1,0 +1,140 @@
+//! Statements that change rows by their ids reach those rows and no others: nobody waits for a stranger's transaction.
+
+use std::time::Duration;
+
+use backstop_core::Event;
+use backstop_core::delivery::Settlement::Done;
+use backstop_sql::connection::Kind;
+use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
+use tokio::time::timeout;
+
+use crate::harness::*;
+
+/// Longer than any of these statements takes, and shorter than a lock is waited for.
+const PROMPT: Duration = Duration::from_secs(4);
+
+fn numbered(prefix: &str, count: i64) -> Vec<Event> {
+    (0..count).map(|number| event(&format!("{prefix}{number:05}"), number)).collect()
+}
+
+fn claims(rows: &[Row]) -> Vec<(String, Claim)> {
+    rows.iter().map(|row| (row.id.clone(), row.claim.clone().unwrap())).collect()
+}
+
+fn settle(row: &Row, settlement: backstop_core::delivery::Settlement) -> Settle {
+    Settle {
+        id: row.id.clone(),
+        claim: row.claim.clone(),
+        attempts: Some(row.attempts),
+        generation: None,
+        settlement,
+    }
+}
+
+/// How many rows there are beside those that are changed: none, a few, and many.
+const OTHERS: [i64; 3] = [0, 7, 3_000];
+
+backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn an_open_transaction_with_events_of_its_own_holds_up_no_statement(it) {
+        for others in OTHERS {
+            it.run("delete from outbox_event").await;
+            it.insert(&numbered("m", 10)).await;
+            let rows = it.claim("node-1", 10_000, 10).await;
+            assert_eq!(rows.len(), 10);
+            it.insert(&numbered("x", others)).await;
+            // Between ours, before them and after them; committed by nobody yet.
+            let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
+            for prefix in ["a", "m0000", "z"] {
+                it.store.insert(&mut *stranger, &numbered(prefix, 5), None).await.unwrap();
+            }
+            let settles = [
+                settle(&rows[0], Done),
+                settle(&rows[1], retry(1, "no")),
+                settle(&rows[2], dead("no")),
+                settle(&rows[3], deferred(1)),
+                settle(&rows[4], dead("no")),
+            ];
+            let all = async {
+                assert_eq!(it.store.renew(at(10_001), &claims(&rows)).await.unwrap().len(), 10);
+                assert_eq!(it.store.settle(at(10_002), &settles).await.unwrap(), 5);
+                assert_eq!(it.store.release(&claims(&rows[5..8])).await.unwrap(), 3);
+                assert_eq!(it.store.replay_dead(at(10_002), &[rows[2].id.clone()]).await.unwrap(), 1);
+                assert_eq!(it.claim("node-2", 20_000, 4).await.len(), 4);
+                let mut connection = it.connections.connection().await.unwrap();
+                let purged = it.store.purge(&mut *connection, Purgeable::Ended, at(99_999), MINUTE, 100).await;
+                assert_eq!(purged.unwrap(), 2);
+            };
+            timeout(PROMPT, all).await.unwrap_or_else(|_| panic!("beside {others} others somebody waited"));
+            drop(stranger);
+        }
+    }
+
+    async fn rows_that_are_not_committed_yet_are_passed_over_when_they_are_given_back(it) {
+        let born = backstop_sql::store::Born { owner: "node-1".into(), age: Duration::ZERO };
+        let claim = |id: &str| (id.to_owned(), born.claim());
+        it.insert_born(&events("ab"), Some(&born)).await;
+        let mut open = it.connections.transaction("BEGIN").await.unwrap();
+        it.store.insert(&mut *open, &[event("c", 2), event("d", 3)], Some(&born)).await.unwrap();
+        let release = async { it.store.release(&["a", "c", "b", "d"].map(claim)).await.unwrap() };
+        assert_eq!(timeout(PROMPT, release).await.expect("nobody waits"), 2);
+        open.commit().await.unwrap();
+        assert_eq!(it.store.release(&["a", "c", "b", "d"].map(claim)).await.unwrap(), 2);
+    }
+
+    async fn a_row_that_a_stranger_holds_is_not_renewed_and_the_others_are(it) {
+        it.insert(&events("abc")).await;
+        let rows = claims(&it.claim("node-1", 10, 3).await);
+        let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
+        let hold = it.statement("select event_id from outbox_event where event_id = 'b' for update");
+        stranger.fetch(&hold, &[Kind::Text]).await.unwrap();
+        let renewed = timeout(PROMPT, it.store.renew(at(20), &rows)).await.expect("nobody waits").unwrap();
+        assert_eq!(renewed.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), ["a", "c"].into());
+        drop(stranger);
+        assert_eq!(it.state("b").await.locked_at, Some(moment(10)));
+    }
+
+    /// A row that is being replayed while it is old enough to be purged.
+    async fn a_purge_leaves_what_somebody_replays_meanwhile(it) {
+        it.insert(&events("ab")).await;
+        for id in ["a", "b"] {
+            it.settle(id, 10, dead("given up")).await;
+        }
+        let mut replaying = it.connections.transaction("BEGIN").await.unwrap();
+        let replay = it.statement("update outbox_event set status = 0, done_at = null where event_id = 'a'");
+        assert_eq!(replaying.execute(&replay).await.unwrap(), 1);
+        let purge = async {
+            let mut connection = it.connections.connection().await.unwrap();
+            it.store.purge(&mut *connection, Purgeable::Ended, at(1_000), MINUTE, 10).await.unwrap()
+        };
+        let commit = async {
+            tokio::time::sleep(Duration::from_millis(300)).await; // the purge waits, where it does
+            replaying.commit().await.unwrap();
+        };
+        let (purged, ()) = tokio::join!(purge, commit);
+        assert_eq!((purged, it.state("a").await.status), (1, 0));
+    }
+}
+
+backstop_testkit::suite! {
+    over { mysql: fresh_mysql }
+
+    async fn every_statement_by_id_reads_the_primary_key_whatever_the_size_of_the_table(it) {
+        for others in OTHERS {
+            it.run("delete from outbox_event").await;
+            it.insert(&numbered("m", 5)).await;
+            it.insert(&numbered("x", others)).await;
+            it.run("analyze table outbox_event").await;
+            let ids: Vec<_> = (0..5).map(|number| format!("m{number:05}")).collect();
+            for mut statement in it.store.statements_by_id(&ids) {
+                let text = statement.text().to_owned();
+                statement.prefix("explain format=json ");
+                let plan = as_text(&it.read(&statement, &[Kind::Text]).await[0][0]).unwrap();
+                let by_key = plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"access_type\": \"range\"");
+                assert!(by_key, "beside {others} others {text} is planned as\n{plan}");
+            }
+        }
+        assert_eq!(it.kind, DatabaseKind::Mysql);
+    }
+}
