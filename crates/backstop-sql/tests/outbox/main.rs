@@ -21,6 +21,7 @@ mod closing;
 mod conservation;
 mod dead;
 mod dispatcher;
+mod gaps;
 mod in_flight;
 mod interceptors;
 mod metrics;

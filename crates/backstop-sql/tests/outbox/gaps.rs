@@ -1,0 +1,250 @@
+//! What falls between two questions: rows that become due, answers that are lost, rows that nobody can name.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use backstop_core::delivery::Settlement;
+use backstop_core::{Event, Failure, Outcome, Timestamp};
+use backstop_sql::Outbox;
+use backstop_sql::store::{At, Claim, Due, NextDue, Row, Settle, Store, Unreadable};
+use backstop_sql::{BoxFuture, Error};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Recording, Slow};
+use tracing::Level;
+
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
+use crate::logs::Logs;
+use crate::steps::{commit, orders, run, until_count, until_status};
+
+/// A store that answers late, loses answers to claims, or notes what it settles, in that order.
+struct Gappy {
+    inner: Arc<dyn Store>,
+    /// How long it takes until what was read reaches the poller.
+    late: Duration,
+    /// Whether the next claim is taken and its answer lost.
+    loses_a_claim: AtomicBool,
+    settled: Mutex<Vec<(String, bool)>>,
+}
+
+impl Gappy {
+    fn around(shop: &Shop) -> Self {
+        let (inner, late) = (shop.store.clone(), Duration::ZERO);
+        Self { inner, late, loses_a_claim: AtomicBool::new(false), settled: Mutex::default() }
+    }
+}
+
+impl Store for Gappy {
+    forward!(migrate, check, insert, release, census, troubled, query_dead, count_dead, replay_dead, purge);
+
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        Box::pin(async move {
+            let rows = self.inner.poll(due).await;
+            tokio::time::sleep(self.late).await;
+            rows
+        })
+    }
+
+    fn next_due(&self, at: At, since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
+        self.inner.next_due(at, since)
+    }
+
+    fn claim<'a>(
+        &'a self,
+        owner: &'a Arc<str>,
+        timeout: Duration,
+        due: Due<'a>,
+    ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        Box::pin(async move {
+            let rows = self.inner.claim(owner, timeout, due).await?;
+            if !rows.is_empty() && self.loses_a_claim.swap(false, Ordering::SeqCst) {
+                return Err(Error::Database { doing: "losing an answer", source: sqlx::Error::PoolTimedOut });
+            }
+            Ok(rows)
+        })
+    }
+
+    fn owned<'a>(
+        &'a self,
+        owner: &'a Arc<str>,
+        at: At,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        self.inner.owned(owner, at, limit)
+    }
+
+    fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        self.inner.renew(at, rows)
+    }
+
+    fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
+        let note = |settle: &Settle| (settle.id.clone(), settle.settlement == Settlement::Done);
+        self.settled.lock().unwrap().extend(settles.iter().map(note));
+        self.inner.settle(at, settles)
+    }
+
+    fn bury_unreadable<'a>(&'a self, at: At, rows: &'a [Unreadable]) -> BoxFuture<'a, Result<u64, Error>> {
+        self.inner.bury_unreadable(at, rows)
+    }
+}
+
+#[tokio::test]
+async fn what_becomes_due_between_a_look_and_the_question_for_the_next_does_not_wait_for_the_interval() {
+    let shop = Shop::open().await;
+    let soon = Duration::from_millis(200);
+    let delayed =
+        Event::of("OrderPlaced").id("1").aggregate("Order", "1").deliver_after(soon).json(&()).unwrap();
+    shop.insert(&[delayed]).await;
+    // It is not due when the table is read, and is when the poller asks what comes next.
+    let store = Arc::new(Gappy { late: soon * 2, ..Gappy::around(&shop) });
+    let recorder = Recording::new();
+    let outbox =
+        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    recorder.until(1).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_whose_claim_got_lost_on_its_way_back_are_taken_up_by_the_node_that_has_them() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(5)).await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .interval(NEVER)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    until_count(&shop, DONE, 5).await;
+    assert!(!store.loses_a_claim.load(Ordering::SeqCst), "the answer was lost");
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.ids().len(), 5, "each once");
+}
+
+#[tokio::test]
+async fn in_strict_order_what_was_handled_first_is_settled_first_whatever_became_of_it() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(9)).await;
+    let store = Arc::new(Gappy::around(&shop));
+    let gate = Slow::gated().then(|event: Event| async move {
+        if event.id() < "0003" || event.id() > "0005" {
+            return Ok(Outcome::Done);
+        }
+        Err(Failure::permanent("no", "never"))
+    });
+    let outbox = Outbox::ordered(shop.pool.clone())
+        .interval(NEVER)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    gate.open();
+    until_count(&shop, DONE, 6).await;
+    until_count(&shop, DEAD, 3).await;
+    outbox.close().await.unwrap();
+    let settled: Vec<_> = store.settled.lock().unwrap().iter().map(|(id, _)| id.clone()).collect();
+    let ids: Vec<_> = orders(9).iter().map(|event| event.id().to_owned()).collect();
+    assert_eq!(settled, ids);
+}
+
+/// A row whose id is bytes, and one whose moment never comes.
+const HOSTILE: [&str; 2] = [
+    "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at)
+     values (x'0102', 'OrderPlaced', '{}', 0, '2020-01-01 00:00:00', '2020-01-01 00:00:00'),
+            ('', 'OrderPlaced', '{}', 0, '2020-01-01 00:00:01', '2020-01-01 00:00:01')",
+    "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at)
+     values ('never', 'OrderPlaced', '{}', 0, 'tomorrow', '2020-01-01 00:00:00')",
+];
+
+#[tokio::test]
+async fn a_row_that_has_no_name_is_buried_once_and_the_one_with_an_empty_name_is_delivered() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    for hostile in HOSTILE {
+        run(&shop, hostile).await;
+    }
+    shop.insert(&orders(3)).await;
+    let recorder = Recording::new();
+    let outbox = shop
+        .outbox()
+        .interval(Duration::from_millis(5))
+        .on("Order", "OrderPlaced", recorder.clone())
+        .on_global("OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    until_count(&shop, DONE, 4).await;
+    until_count(&shop, DEAD, 2).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.count_of(""), 1);
+    assert_eq!(logs.having(Level::ERROR, "cannot be decoded").len(), 2, "{}", logs.all());
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_even_be_buried_is_told_of_rarely_and_hides_no_other() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    run(&shop, HOSTILE[0]).await;
+    run(&shop, "update outbox_event set status = 1 where event_id = ''").await;
+    run(
+        &shop,
+        "create trigger refuse before update on outbox_event when typeof(new.event_id) = 'blob'
+         begin select raise(ignore); end",
+    )
+    .await;
+    for strict in [false, true] {
+        let (recorder, soon) = (Recording::new(), Duration::from_millis(5));
+        let outbox = if strict {
+            let builder = Outbox::ordered(shop.pool.clone()).batch_size(1).interval(soon);
+            builder.on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
+        } else {
+            let builder = shop.outbox().batch_size(1).interval(soon);
+            builder.on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
+        };
+        run(&shop, "delete from outbox_event where event_id in ('a', 'b')").await;
+        commit(&outbox, vec![order("a")]).await;
+        until_status(&shop, "a", DONE).await;
+        shop.insert(&[order("b")]).await;
+        until_status(&shop, "b", DONE).await;
+        tokio::time::sleep(soon * 40).await; // many looks
+        outbox.close().await.unwrap();
+    }
+    let told = logs.having(Level::ERROR, "cannot be buried either").len();
+    assert!((1..=4).contains(&told), "{told}");
+    assert_eq!(shop.count(NEW).await, 1);
+}
+
+#[tokio::test]
+async fn queues_are_full_when_their_bytes_are() {
+    let shop = Shop::open().await;
+    let gate = Slow::gated();
+    let outbox = shop
+        .outbox()
+        .worker_count(1)
+        .queue_bytes(10_000)
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    let large = |id: &str| {
+        let event = Event::of("OrderPlaced").id(id).aggregate("Order", id);
+        event.json(&"x".repeat(3_000)).unwrap()
+    };
+    commit(&outbox, vec![large("busy")]).await;
+    gate.until_began(1).await;
+    commit(&outbox, ["1", "2", "3", "4", "5"].map(large).to_vec()).await;
+    assert_eq!(outbox.metrics().enqueue_hot.total(), 1 + 3, "one is handled, three find room");
+    assert_eq!(outbox.metrics().enqueue_hot_dropped.total(), 2);
+    gate.open();
+    eventually("all of them", async || {
+        outbox.nudge();
+        shop.count(DONE).await == 6
+    })
+    .await;
+    outbox.close().await.unwrap();
+}
