@@ -3,6 +3,7 @@
 #![cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 
 mod claim;
+mod clocks;
 mod contention;
 mod dead;
 mod harness;
