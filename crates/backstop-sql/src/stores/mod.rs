@@ -118,6 +118,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         "least"
     }
 
+    /// When a row was created, as it can be written back.
+    fn own_created_at(&self) -> &'static str {
+        "created_at"
+    }
+
     /// The query that counts those of a table's [`MOMENTS`] whose columns carry no time zone, where the database has
     /// such columns.
     fn zoneless_moments(&self, _table: &TableName) -> Option<Statement> {

@@ -62,7 +62,7 @@ impl Statements<'_> {
     fn push_created_by(&self, statement: &mut Statement, at: At) {
         statement.push(", created_at = ");
         let created_at = |statement: &mut Statement| {
-            statement.push("created_at");
+            statement.push(self.dialect.own_created_at());
         };
         self.not_after(statement, created_at, at, TimeDelta::zero());
     }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use backstop_core::event::Stored;
 use backstop_core::{Clock, Event, SystemClock, Timestamp};
-use backstop_sql::store::{At, Due, Order, Settle, Store};
+use backstop_sql::TableName;
+use backstop_sql::store::{At, Due, Order, Settle, SqlStore, Store};
 use chrono::TimeDelta;
 
 use crate::harness::*;
@@ -152,5 +153,35 @@ backstop_testkit::suite! {
         // Also where young rows are left to whoever wrote them, and where only the order of creation counts.
         let due = Due { order: Order::Created, ..due_now() };
         assert_eq!(it.store.poll(due).await.unwrap().len(), 3);
+    }
+}
+
+/// A pool whose sessions have that mode.
+async fn in_mode(it: &Fresh, mode: &'static str) -> sqlx::MySqlPool {
+    let options = sqlx::mysql::MySqlPoolOptions::new().max_connections(1);
+    let options = options.after_connect(move |connection, _| {
+        Box::pin(async move {
+            let set = format!("set session sql_mode = '{mode}'");
+            sqlx::Executor::execute(connection, sqlx::AssertSqlSafe(set)).await.map(drop)
+        })
+    });
+    options.connect(&it.url).await.unwrap()
+}
+
+backstop_testkit::suite! {
+    over { mysql: fresh_mysql }
+
+    async fn a_date_of_zeros_does_not_hold_up_what_is_replayed_with_it(it) {
+        it.insert(&events("ab")).await;
+        for id in ["a", "b"] {
+            it.settle(id, 10, dead("given up")).await;
+        }
+        let zero = "update outbox_event set created_at = 0 where event_id = 'a'";
+        sqlx::query(zero).execute(&in_mode(&it, "").await).await.unwrap();
+        // As MySQL's sessions are unless told otherwise.
+        let strict = in_mode(&it, "STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE").await;
+        let store = SqlStore::on(strict, TableName::default());
+        assert_eq!(store.replay_dead(At::Database, &["a", "b"].map(str::to_owned)).await.unwrap(), 2);
+        assert_eq!(it.state("b").await.created_at, Some(moment(1)));
     }
 }
