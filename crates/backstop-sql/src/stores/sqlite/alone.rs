@@ -16,12 +16,13 @@ impl Holder for Option<File> {
     }
 }
 
-/// Locks `<database>.<table>.lock`. The system lets go of it when the process ends, however it ends.
+/// Locks `<database>.<table>.lock`, with the table's name in lower case: SQLite knows a table by its name in any.
+/// The system lets go of it when the process ends, however it ends.
 pub(super) async fn take(pool: &SqlitePool, table: &TableName) -> Result<Alone, Error> {
     let Some(database) = database_file(pool).await? else {
         return Ok(Alone::held_by(None)); // in memory: nobody else can reach it
     };
-    let path = PathBuf::from(format!("{database}.{table}.lock"));
+    let path = PathBuf::from(format!("{database}.{}.lock", table.as_str().to_ascii_lowercase()));
     let unusable = |source| Error::LockFile { path: path.clone(), source };
     let file = File::options().create(true).append(true).open(&path).map_err(unusable)?;
     match file.try_lock() {
