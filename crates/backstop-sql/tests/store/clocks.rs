@@ -97,6 +97,7 @@ backstop_testkit::suite! {
         assert_eq!(it.store.poll(due_now()).await.unwrap().len(), ids.len(), "and all are due");
     }
 
+    /// Rules: O-149, O-232.
     async fn a_row_was_created_when_its_event_happened_unless_that_is_still_to_come(it) {
         let (before, ahead) = (SystemClock.now(), SystemClock.now() + TimeDelta::hours(1));
         let event = |id: &str| Event::of("T").id(id);
