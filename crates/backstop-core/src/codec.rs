@@ -47,11 +47,15 @@ pub trait Codec: Send + Sync + 'static {
     fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, CodecError>;
 
     /// Reads a map of strings. Absent, blank and `null` texts are the empty map, because a column may
-    /// hold any of them for "no headers"; a value that is not a string is an error.
+    /// hold any of them for "no headers". A name whose value is `null` has none, and is left out; a value that is
+    /// neither a string nor `null` is an error.
     fn parse_string_map(&self, text: Option<&str>) -> Result<BTreeMap<String, String>, CodecError> {
         match text.map(str::trim) {
             None | Some("" | "null") => Ok(BTreeMap::new()),
-            Some(text) => self.read(text),
+            Some(text) => {
+                let map: BTreeMap<_, Option<_>> = self.read(text)?;
+                Ok(map.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
+            }
         }
     }
 }
@@ -122,8 +126,29 @@ mod tests {
     fn any_other_text_is_read_as_a_map_of_strings() {
         let map = Json.parse_string_map(Some(r#"{"b":"2","a":"1"}"#)).unwrap();
         assert_eq!(map, BTreeMap::from([("a".into(), "1".into()), ("b".into(), "2".into())]));
-        for wrong in [r#"{"a":null}"#, r#"{"a":1}"#, r#"["a"]"#, "{", "nul"] {
+        for wrong in [
+            r#"{"a":1}"#,
+            r#"{"a":true}"#,
+            r#"{"a":["b"]}"#,
+            r#"{"a":{"b":null}}"#,
+            r#"{"a":null,"b":1}"#,
+            r#"["a"]"#,
+            "[null]",
+            "{",
+            "nul",
+        ] {
             assert!(Json.parse_string_map(Some(wrong)).is_err(), "{wrong}");
         }
+    }
+
+    /// Rules: O-108.
+    #[test]
+    fn a_null_value_is_left_out() {
+        for text in [r#"{"a":null}"#, r#"{ "a" : null , "b" : null }"#] {
+            assert_eq!(Json.parse_string_map(Some(text)).unwrap(), BTreeMap::new(), "{text}");
+        }
+        let map = Json.parse_string_map(Some(r#"{"b":"2","a":null,"c":"null","d":""}"#)).unwrap();
+        let expected = [("b", "2"), ("c", "null"), ("d", "")];
+        assert_eq!(map, expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into());
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backstop_core::Event;
+use backstop_core::event::Stored;
 use backstop_core::event::cloudevents::{CloudEventError, from_json, to_json};
 use cloudevents::{AttributesReader, Data};
 use proptest::prelude::*;
@@ -45,6 +46,42 @@ fn the_payload_stays_the_text_it_was() {
     let received = from_json(&text).unwrap();
     assert_eq!(received.event, order());
     assert_eq!(received.source, "/outbox/orders");
+}
+
+#[test]
+fn what_is_empty_and_must_not_be_is_absent() {
+    let event = Event::restore(Stored {
+        id: "1".to_owned(),
+        event_type: "OrderPlaced".to_owned(),
+        occurred_at: order().occurred_at(),
+        aggregate_type: Some("Order".to_owned()),
+        aggregate_id: Some(String::new()),
+        tenant_id: Some(String::new()),
+        headers: [("dataschema".to_owned(), String::new())].into(),
+        payload_json: "{}".to_owned(),
+        available_at: None,
+    });
+    let text = to_json(&event, "/outbox/orders").unwrap();
+    let read: cloudevents::Event = serde_json::from_str(&text).unwrap();
+    assert_eq!((read.subject(), read.dataschema()), (None, None));
+    assert!(!text.contains("subject"), "{text}");
+    let received = from_json(&text).unwrap().event;
+    assert_eq!((received.aggregate_type(), received.aggregate_id()), ("Order", None));
+    assert_eq!(received.header("dataschema"), Some(""), "a header is kept");
+
+    let empty = r#"{"specversion":"1.0","id":"1","source":"/s","type":"T","subject":"","tenantid":""}"#;
+    let received = from_json(empty).unwrap().event;
+    assert_eq!((received.aggregate_id(), received.tenant_id()), (None, None));
+}
+
+#[test]
+fn a_header_without_a_value_is_not_taken_in() {
+    let text =
+        r#"{"specversion":"1.0","id":"1","source":"/s","type":"T","headers":"{\"A\":null,\"B\":\"2\"}"}"#;
+    let received = from_json(text).unwrap().event;
+    assert_eq!((received.header("A"), received.header("B")), (None, Some("2")));
+    let wrong = text.replace("null", "7");
+    assert!(matches!(from_json(&wrong), Err(CloudEventError::Attribute { name, .. }) if name == "headers"));
 }
 
 #[test]

@@ -56,17 +56,23 @@ fn binary<'a>(event: &'a Event, source: &'a str) -> Result<Record<'a>, cloudeven
         "datacontenttype" => (CONTENT_TYPE.into(), value),
         name => (format!("ce_{name}").into(), value),
     });
-    Ok(Record { key: event.aggregate_id(), value: event.payload_json().into(), headers: headers.collect() })
+    Ok(Record { key: key(event), value: event.payload_json().into(), headers: headers.collect() })
 }
 
 fn structured<'a>(event: &'a Event, source: &'a str) -> Result<Record<'a>, cloudevents::CloudEventError> {
     let value = cloudevents::to_json(event, source)?.into();
     let headers = vec![(CONTENT_TYPE.into(), cloudevents::CONTENT_TYPE.into())];
-    Ok(Record { key: event.aggregate_id(), value, headers })
+    Ok(Record { key: key(event), value, headers })
+}
+
+/// The aggregate's id. An empty one names nothing, and as a key it would bring all such records to one partition.
+fn key(event: &Event) -> Option<&str> {
+    event.aggregate_id().filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
+    use backstop_core::event::Stored;
     use rdkafka::message::Headers as _;
 
     use super::*;
@@ -116,8 +122,26 @@ mod tests {
     }
 
     #[test]
-    fn an_event_about_nothing_in_particular_has_no_key() {
-        let event = Event::of_json("Ping", "{}").unwrap();
-        assert_eq!(Record::of(&event, "/shop", Mode::Binary).unwrap().key, None);
+    fn an_event_about_nothing_in_particular_has_no_key_and_no_subject() {
+        let none = Event::of_json("Ping", "{}").unwrap();
+        let empty = Event::restore(Stored {
+            id: "1".to_owned(),
+            event_type: "Ping".to_owned(),
+            occurred_at: none.occurred_at(),
+            aggregate_type: Some("Order".to_owned()),
+            aggregate_id: Some(String::new()),
+            tenant_id: None,
+            headers: [].into(),
+            payload_json: "{}".to_owned(),
+            available_at: None,
+        });
+        for event in [none, empty] {
+            let binary = Record::of(&event, "/shop", Mode::Binary).unwrap();
+            assert_eq!(binary.key, None);
+            assert!(headers(&binary).iter().all(|(name, _)| name != "ce_subject"), "{binary:?}");
+            let structured = Record::of(&event, "/shop", Mode::Structured).unwrap();
+            assert_eq!(structured.key, None);
+            assert!(!structured.value.contains("subject"), "{structured:?}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! | CloudEvents | event |
 //! |---|---|
 //! | `id`, `type`, `time` | id, event type, occurred at |
-//! | `subject` | aggregate id |
+//! | `subject` | aggregate id; absent for an empty one, which no `subject` may be |
 //! | `source` | given by whoever sends; handed to whoever receives |
 //! | `aggregatetype`, `tenantid` | aggregate type (absent for [`GLOBAL`]), tenant id |
 //! | other extensions, `dataschema` | headers of the same name |
@@ -112,7 +112,7 @@ pub fn attributes<'a>(
         ("id", Some(event.id().into())),
         ("source", Some(source.into())),
         ("type", Some(event.event_type().into())),
-        ("subject", event.aggregate_id().map(Cow::from)),
+        ("subject", event.aggregate_id().filter(|id| !id.is_empty()).map(Cow::from)),
         ("time", Some(time.into())),
         ("datacontenttype", Some("application/json".into())),
         ("aggregatetype", aggregate_type.map(Cow::from)),
@@ -144,7 +144,7 @@ impl Serialize for Outgoing<'_> {
 ///
 /// Refused with the reason: another `specversion`, a missing `id`, `source` or `type`, data that is
 /// not JSON, and whatever makes no valid event. Without `time` it happened now; without `data` the
-/// payload is `null`.
+/// payload is `null`. An empty `subject`, `aggregatetype` or `tenantid` is none.
 pub fn from_json(text: &str) -> Result<Received, CloudEventError> {
     let Attributes { mut texts, data } = serde_json::from_str(text)?;
 
@@ -179,12 +179,13 @@ pub fn from_json(text: &str) -> Result<Received, CloudEventError> {
     Ok(Received { event, source })
 }
 
+/// Sets what has a name; an empty one names nothing.
 fn with(
     builder: EventBuilder,
     value: Option<String>,
     set: impl Fn(EventBuilder, String) -> EventBuilder,
 ) -> EventBuilder {
-    match value {
+    match value.filter(|value| !value.is_empty()) {
         Some(value) => set(builder, value),
         None => builder,
     }
@@ -224,12 +225,13 @@ const RESERVED: [&str; 12] = [
 ];
 
 /// Whether a header can travel as an extension attribute: a short name of lower-case letters and
-/// digits that is not taken, and a value without control characters.
+/// digits that is not taken, and a value without control characters. `dataschema` is an attribute, and never empty.
 fn fits_an_extension(name: &str, value: &str) -> bool {
     let plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     plain
         && (1..=20).contains(&name.len())
         && !RESERVED.contains(&name)
+        && (name != "dataschema" || !value.is_empty())
         && !value.chars().any(char::is_control)
 }
 

@@ -1,5 +1,6 @@
 //! What is sent, read back by the CloudEvents SDK.
 
+use backstop_core::event::Stored;
 use backstop_core::{Event, Handler as _};
 use cloudevents::binding::http::to_event;
 use cloudevents::{AttributesReader as _, Data};
@@ -66,6 +67,36 @@ async fn binary_is_the_payload_with_attributes_as_headers_that_the_sdk_reads() {
     assert_eq!(arrived.header("ce-datacontenttype"), None);
     assert_eq!(arrived.header("ce-headers"), Some("{%22X-Request-Id%22:%22r-7%22}"));
     check(&arrived);
+}
+
+#[tokio::test]
+async fn an_empty_aggregate_id_is_no_subject_in_any_format() {
+    let receiver = Receiver::new().await;
+    let formats = [
+        receiver.webhook().structured(),
+        receiver.webhook().binary(),
+        receiver.webhook().batched(1, std::time::Duration::ZERO),
+    ];
+    for webhook in formats {
+        let event = Event::restore(Stored {
+            id: "evt-3".to_owned(),
+            event_type: "OrderPlaced".to_owned(),
+            occurred_at: traced().occurred_at(),
+            aggregate_type: Some("Order".to_owned()),
+            aggregate_id: Some(String::new()),
+            tenant_id: None,
+            headers: [].into(),
+            payload_json: "{}".to_owned(),
+            available_at: None,
+        });
+        webhook.build().unwrap().handle(event).await.unwrap();
+    }
+    let arrived = receiver.arrived();
+    assert_eq!(arrived.len(), 3);
+    for request in &arrived {
+        assert_eq!(request.header("ce-subject"), None);
+        assert!(!request.text().contains("subject"), "{}", request.text());
+    }
 }
 
 #[tokio::test]

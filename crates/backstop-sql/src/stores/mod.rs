@@ -20,7 +20,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
 use crate::connection::{Connection, Connections, Kind};
@@ -123,12 +122,19 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// Adds the moment `at` plus `offset`.
     fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta);
 
-    /// Adds the earlier of a moment and the database's now, which is `offset` from UTC: whose clock is ahead must not
-    /// put its events off.
-    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp, offset: TimeDelta) {
-        statement.push("least(").bind(moment).push(", ");
-        self.moment(statement, At::Database, offset);
-        statement.push(")");
+    /// The same moment for a statement that names it more than once. A server's own now stands still within a statement.
+    fn once(&self, at: At) -> At {
+        at
+    }
+
+    /// The function that gives the earlier of two moments.
+    fn earlier(&self) -> &'static str {
+        "least"
+    }
+
+    /// When a row was created, as it can be written back.
+    fn own_created_at(&self) -> &'static str {
+        "created_at"
     }
 
     /// The query that counts those of a table's [`MOMENTS`] whose columns carry no time zone, where the database has

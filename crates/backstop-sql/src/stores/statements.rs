@@ -42,8 +42,35 @@ impl Statements<'_> {
         self.dialect.own_moment(statement, at, ids, &offsets);
     }
 
-    /// Inserts events, each with the text of its headers.
+    /// Adds the earlier of a moment and `at` plus `offset`.
+    fn not_after(
+        &self,
+        statement: &mut Statement,
+        moment: impl FnOnce(&mut Statement),
+        at: At,
+        offset: TimeDelta,
+    ) {
+        statement.push(self.dialect.earlier()).push("(");
+        moment(statement);
+        statement.push(", ");
+        self.dialect.moment(statement, at, self.zone.ahead_of(at) + offset);
+        statement.push(")");
+    }
+
+    /// Adds that a row which becomes due at `at` or later was created by then: one that was written by a clock that is
+    /// ahead, elsewhere or by an older version, is not put off until then, nor due before it was created.
+    fn push_created_by(&self, statement: &mut Statement, at: At) {
+        statement.push(", created_at = ");
+        let created_at = |statement: &mut Statement| {
+            statement.push(self.dialect.own_created_at());
+        };
+        self.not_after(statement, created_at, at, TimeDelta::zero());
+    }
+
+    /// Inserts events, each with the text of its headers. What happened later than now, by the clock of a writer that
+    /// is ahead, is created now.
     pub(super) fn insert(&self, events: &[(&Event, Option<String>)], born: Option<&Born>) -> Statement {
+        let now = self.dialect.once(At::Database);
         let mut statement = self.begin(
             "insert into {table} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
              status, attempts, available_at, created_at",
@@ -51,7 +78,7 @@ impl Statements<'_> {
         if born.is_some() {
             statement.push(", locked_by, locked_at");
         }
-        statement.push(") values ").list(events, |statement, (event, headers)| {
+        statement.push(") values ").list(events.iter().zip(0..), |statement, ((event, headers), place)| {
             statement.push("(").bind(event.id()).push(", ").bind(event.event_type());
             statement.push(", ").bind(event.aggregate_type()).push(", ").bind(event.aggregate_id());
             statement.push(", ").bind(event.tenant_id()).push(", ");
@@ -59,13 +86,21 @@ impl Statements<'_> {
             statement.push(", ");
             self.dialect.bind_json(statement, Value::Text(headers.clone()));
             statement.push(", 0, 0, ");
-            match event.available_at() {
+            // Those of one statement stay in their order, whatever their ids are.
+            let created_at = |statement: &mut Statement| {
+                let occurred_at = |statement: &mut Statement| {
+                    statement.bind(event.occurred_at());
+                };
+                self.not_after(statement, occurred_at, now, TimeDelta::microseconds(place));
+            };
+            match event.available_at().filter(|_| event.is_delayed()) {
                 Some(moment) => {
                     statement.bind(moment);
                 }
-                None => self.dialect.not_ahead(statement, event.occurred_at(), self.zone.ahead()),
+                None => created_at(statement),
             }
-            statement.push(", ").bind(event.occurred_at());
+            statement.push(", ");
+            created_at(statement);
             match born {
                 // Nobody delivers a delayed event from memory, so it is nobody's yet.
                 Some(_) if event.is_delayed() => {
@@ -169,16 +204,19 @@ impl Statements<'_> {
     /// Settles rows that end alike, each with its own delay and error.
     pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
         let Alike { ids, delays, errors, .. } = alike;
+        let at = self.dialect.once(at);
         let mut statement = self.update("");
         match alike.ending {
             Ending::Done => return self.done(at, alike),
             Ending::Deferred => {
                 statement.push("status = 0, available_at = ");
                 self.own_moment(&mut statement, at, ids, delays);
+                self.push_created_by(&mut statement, at);
             }
             Ending::Retry => {
                 statement.push("status = 2, attempts = attempts + 1, available_at = ");
                 self.own_moment(&mut statement, at, ids, delays);
+                self.push_created_by(&mut statement, at);
                 statement.push(", last_error = ");
                 self.dialect.own_text(&mut statement, ids, errors);
             }
@@ -292,10 +330,11 @@ impl Statements<'_> {
 
     /// A statement that changes nothing and needs the right to change every column that a delivery changes.
     pub(super) fn may_update(&self) -> Statement {
-        const COLUMNS: [&str; 8] = [
+        const COLUMNS: [&str; 9] = [
             "status",
             "attempts",
             "available_at",
+            "created_at",
             "done_at",
             "last_error",
             "locked_by",
@@ -385,12 +424,14 @@ impl Statements<'_> {
     }
 
     pub(super) fn replay_dead(&self, at: At, ids: &[&str]) -> Statement {
+        let at = self.dialect.once(at);
         // Another life of the row: whatever was still on its way for the last one comes too late.
         let mut statement = self.update(
             "status = 0, attempts = 0, last_error = null, done_at = null, locked_by = null, locked_at = null, \
              claim_seq = claim_seq + 1, available_at = ",
         );
         self.moment(&mut statement, at);
+        self.push_created_by(&mut statement, at);
         statement.push(is(Status::Dead)).push(" and ");
         self.dialect.push_ids(&mut statement, ids);
         statement

@@ -60,6 +60,7 @@ pub(crate) async fn strange_rows(java: &Framework) -> Vec<String> {
         ("dead without a reason", "status = 3 AND last_error IS NULL"),
         ("waiting, and done at some time", "status IN (0, 2) AND done_at IS NOT NULL"),
         ("done before it was created", "done_at < created_at"),
+        ("due before it was created", "available_at < created_at"),
     ];
     let each = reasons.map(|(reason, condition)| {
         format!("SELECT CONCAT(event_id, ': {reason}') FROM outbox_event WHERE {condition}")

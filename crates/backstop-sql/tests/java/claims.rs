@@ -6,7 +6,8 @@ use std::time::Duration;
 use backstop_core::Event;
 use backstop_core::delivery::Settlement;
 use backstop_sql::store::{At, Due, Order, Row, Settle, SqlStore, Store};
-use backstop_testkit::handlers::{Recording, Slow};
+use backstop_testkit::eventually;
+use backstop_testkit::handlers::{Failing, Recording, Slow};
 
 use crate::framework::*;
 use crate::place::*;
@@ -81,17 +82,50 @@ backstop_testkit::suite! {
         assert_eq!(java.state("a").await.status, 1);
     }
 
-    async fn a_late_word_of_the_framework_brings_a_dead_row_back(place) {
+    async fn a_late_word_of_the_framework_counts_where_we_hold_the_row_and_leaves_a_dead_one_dead(place) {
         let (java, store, owner) = (&place.java, place.store(), Arc::from("node-1"));
         store.migrate().await.unwrap();
         java.insert_new(&envelope("a")).await;
         java.claim_pending(10).await;
         age_lock(java).await;
         let ours = claim(&store, &owner).await;
-        assert_eq!(settle(&store, &ours[0], Settlement::Dead { error: "no".into() }).await, 1);
         assert_eq!(java.mark_retry("a", now(), "timeout").await, 1);
-        assert_eq!(java.state("a").await.status, 2, "as the guide says");
-        assert_eq!(claim(&store, &owner).await.len(), 1, "and it is delivered again");
+        assert_eq!(settle(&store, &ours[0], Settlement::Done).await, 0);
+        let again = claim(&store, &owner).await;
+        assert_eq!((again.len(), again[0].attempts), (1, 1), "it is delivered again");
+        assert_eq!(settle(&store, &again[0], Settlement::Dead { error: "no".into() }).await, 1);
+        assert_eq!(java.mark_retry("a", now(), "timeout").await, 0);
+        assert_eq!(java.state("a").await.status, 3, "as the guide says");
+    }
+
+    async fn a_row_is_as_young_as_its_event_says_so_one_that_is_dated_back_is_not_left_to_the_framework(place) {
+        let (java, store) = (&place.java, place.store());
+        store.migrate().await.unwrap();
+        java.insert_new(&Envelope { occurred_at: now(), ..envelope("young") }).await;
+        java.insert_new(&envelope("dated-back")).await;
+        let due = Due { at: At::Database, skip_recent: Duration::from_secs(30), limit: 10, order: Order::Due, after: None };
+        let taken = store.claim(&"node-1".into(), FIVE_MINUTES, due).await.unwrap();
+        assert_eq!(taken.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["dated-back"]);
+        // The framework leaves young rows alone by the same column.
+        let patient = Framework { skip_recent: Duration::from_secs(30), ..java.clone() };
+        assert!(patient.claim_pending(10).await.is_empty());
+        assert_eq!(java.claim_pending(10).await.len(), 1);
+    }
+
+    async fn our_own_retries_wait_until_their_rows_are_no_longer_young(place) {
+        let node = place.node()
+            .skip_recent(Duration::from_secs(3))
+            .retry_policy(|_, _| Duration::ZERO)
+            .on("Order", "OrderPlaced", Failing::times(1))
+            .start().await.unwrap();
+        let mut tx = node.begin().await.unwrap();
+        tx.append(Event::of("OrderPlaced").id("a").aggregate("Order", "1").json(&1).unwrap()).await.unwrap();
+        tx.commit().await.unwrap();
+        eventually("it is done", async || place.java.state("a").await.status == 1).await;
+        let row = place.java.state("a").await;
+        assert_eq!(row.attempts, 1);
+        assert!(row.done_at.unwrap() - row.created_at.unwrap() >= chrono::TimeDelta::seconds(3), "{row:?}");
+        node.close().await.unwrap();
     }
 
     async fn a_born_claim_is_as_young_as_it_looks_so_that_a_shorter_time_out_spares_it(place) {

@@ -1,11 +1,12 @@
-//! The Java framework as a table sees it: its DDL, and the statements of its store, with moments of its own clock.
+//! The Java framework as a table sees it: its DDL, and what the statements of its store do in 0.9.1, with moments of its
+//! own clock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::{Clock, SystemClock, Timestamp};
 use backstop_sql::Error;
-use backstop_sql::connection::{Connections, Kind};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::statement::{Marks, Statement, Value};
 use backstop_sql::store::DatabaseKind;
 use chrono::{SubsecRound, TimeDelta};
@@ -70,6 +71,7 @@ pub(crate) struct Taken {
     pub(crate) event_type: String,
     pub(crate) attempts: i64,
     pub(crate) created_at: Timestamp,
+    pub(crate) available_at: Timestamp,
 }
 
 /// A row's state, its moments as instants.
@@ -169,75 +171,81 @@ impl Framework {
 
     pub(crate) async fn mark_done(&self, id: &str) -> u64 {
         let text = "UPDATE outbox_event SET status = 1, done_at = ?, locked_by = NULL, locked_at = NULL \
-                    WHERE event_id = ? AND status <> 1";
+                    WHERE event_id = ? AND status NOT IN (1, 3)";
         self.run(&self.statement(text, [self.wall(now()), id.into()])).await
     }
 
     pub(crate) async fn mark_retry(&self, id: &str, next_at: Timestamp, error: &str) -> u64 {
         let text = "UPDATE outbox_event SET status = 2, attempts = attempts + 1, available_at = ?, last_error = ?, \
-                    locked_by = NULL, locked_at = NULL WHERE event_id = ? AND status <> 1";
+                    locked_by = NULL, locked_at = NULL WHERE event_id = ? AND status NOT IN (1, 3)";
         self.run(&self.statement(text, [self.wall(next_at), error.into(), id.into()])).await
     }
 
     pub(crate) async fn mark_dead(&self, id: &str, error: &str) -> u64 {
-        let text = "UPDATE outbox_event SET status = 3, last_error = ?, locked_by = NULL, locked_at = NULL \
-                    WHERE event_id = ? AND status <> 1";
-        self.run(&self.statement(text, [error.into(), id.into()])).await
+        let text = "UPDATE outbox_event SET status = 3, done_at = ?, last_error = ?, locked_by = NULL, \
+                    locked_at = NULL WHERE event_id = ? AND status NOT IN (1, 3)";
+        self.run(&self.statement(text, [self.wall(now()), error.into(), id.into()])).await
     }
 
     pub(crate) async fn mark_deferred(&self, id: &str, next_at: Timestamp) -> u64 {
-        let text = "UPDATE outbox_event SET status = 0, available_at = ?, locked_by = NULL, locked_at = NULL \
-                    WHERE event_id = ? AND status <> 1";
+        let text = "UPDATE outbox_event SET status = 2, available_at = ?, locked_by = NULL, locked_at = NULL \
+                    WHERE event_id = ? AND status NOT IN (1, 3)";
         self.run(&self.statement(text, [self.wall(next_at), id.into()])).await
     }
 
     pub(crate) async fn poll_pending(&self, limit: i64) -> Vec<Taken> {
         let text = format!(
             "SELECT {} FROM outbox_event WHERE status IN (0, 2) AND available_at <= ? AND created_at <= ? \
-             ORDER BY created_at LIMIT ?",
+             ORDER BY created_at, event_id LIMIT ?",
             self.read_columns()
         );
         let values = [self.wall(now()), self.wall(now() - self.skip_recent), limit.into()];
-        self.taken(&self.statement(&text, values)).await.unwrap()
+        let mut connection = self.connections.connection().await.unwrap();
+        self.taken(&mut *connection, &self.statement(&text, values)).await.unwrap()
     }
 
-    /// Claims due rows; none if another session was in the way and won, as its loop logs and goes on.
+    /// Claims due rows, and buries those that it takes for broken; none if another session was in the way and won, as
+    /// its loop logs and goes on.
     pub(crate) async fn claim_pending(&self, limit: i64) -> Vec<Taken> {
-        match self.try_claim(limit).await {
+        let taken = match self.try_claim(limit).await {
             Ok(taken) => taken,
             Err(error) if lost(&error) => Vec::new(),
             Err(error) => panic!("{error}"),
+        };
+        let (sound, broken): (Vec<_>, Vec<_>) =
+            taken.into_iter().partition(|row| row.available_at >= row.created_at);
+        for row in broken {
+            self.mark_dead(&row.id, BROKEN).await;
         }
+        sound
     }
 
     async fn try_claim(&self, limit: i64) -> Result<Vec<Taken>, Error> {
         let due = "status IN (0, 2) AND available_at <= ? AND created_at <= ? \
-                   AND (locked_by IS NULL OR locked_at < ?) ORDER BY created_at LIMIT ?";
-        let at = now();
+                   AND (locked_by IS NULL OR locked_at < ?) ORDER BY created_at, event_id LIMIT ? FOR UPDATE SKIP LOCKED";
+        let at = now().trunc_subsecs(3);
         let (owner, locked_at) = (Value::from(self.owner.as_str()), self.wall(at));
-        let values = [
-            owner.clone(),
-            locked_at.clone(),
-            self.wall(at),
-            self.wall(at - self.skip_recent),
-            self.wall(at - self.lock_timeout),
-            limit.into(),
-        ];
-        let columns = self.read_columns();
+        let (columns, old) = (self.read_columns(), self.wall(at - self.lock_timeout));
+        let (at, recent) = (self.wall(at), self.wall(at - self.skip_recent));
         if self.kind == DatabaseKind::Postgres {
             let text = format!(
                 "UPDATE outbox_event SET locked_by = ?, locked_at = ? WHERE event_id IN (SELECT event_id \
-                 FROM outbox_event WHERE {due} FOR UPDATE SKIP LOCKED) RETURNING {columns}"
+                 FROM outbox_event WHERE {due}) RETURNING {columns}"
             );
-            return self.taken(&self.statement(&text, values)).await;
+            let values = [owner, locked_at, at, recent, old, limit.into()];
+            let mut connection = self.connections.connection().await?;
+            return self.taken(&mut *connection, &self.statement(&text, values)).await;
         }
-        let text = format!("UPDATE outbox_event SET locked_by = ?, locked_at = ? WHERE {due}");
-        self.connections.connection().await?.execute(&self.statement(&text, values)).await?;
-        let text = format!(
-            "SELECT {columns} FROM outbox_event WHERE locked_by = ? AND locked_at = ? AND status IN (0, 2) \
-             ORDER BY created_at"
-        );
-        self.taken(&self.statement(&text, [owner, locked_at])).await
+        let mut tx = self.connections.transaction("START TRANSACTION").await?;
+        let text = format!("SELECT {columns} FROM outbox_event WHERE {due}");
+        let taken = self.taken(&mut *tx, &self.statement(&text, [at, recent, old, limit.into()])).await?;
+        for row in &taken {
+            let text = "UPDATE outbox_event SET locked_by = ?, locked_at = ? WHERE event_id = ?";
+            let values = [owner.clone(), locked_at.clone(), row.id.as_str().into()];
+            tx.execute(&self.statement(text, values)).await?;
+        }
+        tx.commit().await?;
+        Ok(taken)
     }
 
     /// Deletes what ended before a moment.
@@ -339,8 +347,7 @@ impl Framework {
     }
 
     fn read_columns(&self) -> String {
-        let names =
-            "event_id event_type aggregate_type aggregate_id tenant_id payload headers attempts created_at";
+        let names = "event_id event_type aggregate_type aggregate_id tenant_id payload headers attempts created_at available_at";
         names.split(' ').map(|column| self.readable(column)).collect::<Vec<_>>().join(", ")
     }
 
@@ -352,15 +359,20 @@ impl Framework {
         }
     }
 
-    async fn taken(&self, statement: &Statement) -> Result<Vec<Taken>, Error> {
+    async fn taken(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+    ) -> Result<Vec<Taken>, Error> {
         let words = Kind::Text;
-        let kinds = [words, words, words, words, words, words, words, Kind::Int, Kind::Time];
-        let rows = self.fetch(statement, &kinds).await?;
+        let kinds = [words, words, words, words, words, words, words, Kind::Int, Kind::Time, Kind::Time];
+        let rows = connection.fetch(statement, &kinds).await?;
         let taken = |row: &Vec<Value>| Taken {
             id: text_of(&row[0]).unwrap(),
             event_type: text_of(&row[1]).unwrap(),
             attempts: int(&row[7]),
             created_at: self.instant(&row[8]).unwrap(),
+            available_at: self.instant(&row[9]).unwrap(),
         };
         Ok(rows.iter().map(taken).collect())
     }
@@ -377,6 +389,9 @@ impl Framework {
         }
     }
 }
+
+/// What it says of a row that is due before it was created.
+pub(crate) const BROKEN: &str = "availableAt must not be before occurredAt";
 
 /// How often a statement is tried that lost against another one.
 const TRIES: u32 = 20;

@@ -9,6 +9,7 @@ mod place;
 
 mod adoption;
 mod claims;
+mod clocks;
 mod settings;
 mod together;
 mod zone;

@@ -169,6 +169,7 @@ backstop_testkit::suite! {
             java.insert_new(&Envelope { occurred_at: now() - minutes * MINUTE, ..envelope(id) }).await;
             java.mark_dead(id, "no").await;
         }
+        java.run_text("UPDATE outbox_event SET done_at = created_at").await;
         let between = DeadFilter {
             created_from: Some(now() - 120 * MINUTE),
             created_before: Some(now() - 60 * MINUTE),

@@ -241,6 +241,16 @@ async fn a_second_outbox_for_one_node_on_the_same_table_is_told_so() {
     eventually("the right to come free", async || shop.outbox().start().await.is_ok()).await;
 }
 
+#[tokio::test]
+async fn a_table_in_capitals_is_the_same_one_on_sqlite() {
+    let shop = Shop::open().await;
+    let first = Outbox::single_node(shop.pool.clone()).table("orders").start().await.unwrap();
+    let second = Outbox::single_node(shop.pool.clone()).table("Orders").start().await;
+    assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "Orders"), "{second:?}");
+    first.close().await.unwrap();
+    Outbox::single_node(shop.pool.clone()).table("Orders").start().await.unwrap().close().await.unwrap();
+}
+
 /// Rules: O-503.
 #[tokio::test]
 async fn two_ordered_outboxes_cannot_share_a_table() {

@@ -125,3 +125,22 @@ backstop_testkit::suite! {
         assert_eq!(it.poll(0, 1).await, []);
     }
 }
+
+mod where_names_ignore_case {
+    use super::*;
+
+    backstop_testkit::suite! {
+        over { sqlite: fresh_sqlite, postgres: fresh_postgres }
+
+        async fn a_table_is_the_same_one_in_capitals(it) {
+            it.store_on("orders").migrate().await.unwrap();
+            let held = it.alone("Orders").await.unwrap();
+            for name in ["orders", "ORDERS", "Orders"] {
+                let refused = it.alone(name).await.err().unwrap();
+                assert!(matches!(&refused, Error::NotAlone { table } if table == name), "{refused}");
+            }
+            drop(held);
+            eventually("the lock", async || it.alone("orders").await.is_ok()).await;
+        }
+    }
+}

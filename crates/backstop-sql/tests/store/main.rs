@@ -4,6 +4,7 @@
 
 mod by_key;
 mod claim;
+mod clocks;
 mod contention;
 mod dead;
 mod harness;

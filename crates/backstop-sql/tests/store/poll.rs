@@ -125,9 +125,19 @@ backstop_testkit::suite! {
         assert!(read.iter().all(|row| row.event.as_ref().unwrap().headers().is_empty()));
     }
 
+    /// Rules: O-108.
+    async fn a_header_without_a_value_is_left_out_and_its_row_is_read(it) {
+        it.insert(&events("ab")).await;
+        it.set("a", r#"headers = '{"a":null}'"#).await;
+        it.set("b", r#"headers = '{"a":null,"b":"2"}'"#).await;
+        let rows = it.poll(10, 10).await;
+        let headers: Vec<_> = rows.iter().map(|row| row.event.as_ref().unwrap().headers().clone()).collect();
+        assert_eq!(headers, [[].into(), [("b".to_owned(), "2".to_owned())].into()]);
+    }
+
     async fn a_row_that_cannot_be_decoded_says_why_and_does_not_fail_the_others(it) {
         it.insert(&events("abcd")).await;
-        it.set("a", r#"headers = '{"a":null}'"#).await;
+        it.set("a", r#"headers = '{"a":null,"b":true}'"#).await;
         it.set("b", "headers = '[1]'").await;
         it.set("c", r#"headers = '{"a":1}'"#).await;
         let rows = it.poll(10, 10).await;

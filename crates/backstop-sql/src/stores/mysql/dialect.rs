@@ -55,6 +55,12 @@ impl Dialect for MysqlDialect {
         }
     }
 
+    /// A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all
+    /// that are changed with it.
+    fn own_created_at(&self) -> &'static str {
+        "greatest(created_at, '1000-01-01')"
+    }
+
     fn zoneless_moments(&self, table: &TableName) -> Option<Statement> {
         let mut statement = Statement::new(self.marks());
         statement.push(&format!(

@@ -18,17 +18,15 @@ impl Dialect for SqliteDialect {
     }
 
     fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta) {
-        // The database runs in this process, so its clock is ours; its own function only has milliseconds.
-        let moment = match at {
-            At::Database => SystemClock.now(),
-            At::Instant(moment) => moment,
-        };
-        statement.bind(moment + offset);
+        statement.bind(read(at) + offset);
     }
 
-    /// The database's clock is this process's.
-    fn not_ahead(&self, statement: &mut Statement, moment: Timestamp, _offset: TimeDelta) {
-        statement.bind(moment.min(SystemClock.now()));
+    fn once(&self, at: At) -> At {
+        At::Instant(read(at))
+    }
+
+    fn earlier(&self) -> &'static str {
+        "min"
     }
 
     fn bind_json(&self, statement: &mut Statement, json: Value) {
@@ -107,5 +105,13 @@ impl Dialect for SqliteDialect {
         } else {
             None
         }
+    }
+}
+
+/// The database runs in this process, so its clock is ours; its own function only has milliseconds.
+fn read(at: At) -> Timestamp {
+    match at {
+        At::Database => SystemClock.now(),
+        At::Instant(moment) => moment,
     }
 }
