@@ -111,6 +111,7 @@ mod tests {
         let event = placed();
         let record = Record::of(&event, "/shop", Mode::Structured).unwrap();
         assert_eq!(record.value, cloudevents::to_json(&event, "/shop").unwrap());
+        assert_eq!(record.key, Some("42"), "partitions and compaction go by it");
         let expected = [("content-type", "application/cloudevents+json"), ("traceparent", TRACE)];
         assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
@@ -118,6 +119,8 @@ mod tests {
     #[test]
     fn an_event_about_nothing_in_particular_has_no_key() {
         let event = Event::of_json("Ping", "{}").unwrap();
-        assert_eq!(Record::of(&event, "/shop", Mode::Binary).unwrap().key, None);
+        for mode in [Mode::Binary, Mode::Structured] {
+            assert_eq!(Record::of(&event, "/shop", mode).unwrap().key, None, "{mode:?}");
+        }
     }
 }
