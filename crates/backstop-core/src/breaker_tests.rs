@@ -173,3 +173,22 @@ fn a_call_from_before_it_opened_is_not_counted_as_a_probe() {
     breaker.record(probe, false, QUICK, later);
     assert_eq!(breaker.state(), State::Open);
 }
+
+#[test]
+fn a_stale_cancel_frees_no_probe() {
+    let mut breaker = Breaker::new(Config { half_open_calls: 1, ..Config::default() });
+    let from_closed = breaker.admit(Tick::ZERO).unwrap();
+    failing(&mut breaker, 10, Tick::ZERO);
+    let mut later = Tick::ZERO + Duration::from_secs(60);
+    let from_probes = breaker.admit(later).unwrap();
+    breaker.cancel(from_closed);
+    assert_eq!(breaker.admit(later), Err(Refused { until: None }), "the only probe is under way");
+
+    // It reopens, and the probes of the next round are not those of the last.
+    breaker.record(from_probes, false, QUICK, later);
+    later = later + Duration::from_secs(60);
+    let _probe = breaker.admit(later).unwrap();
+    breaker.cancel(from_probes);
+    breaker.cancel(from_closed);
+    assert_eq!(breaker.admit(later), Err(Refused { until: None }));
+}

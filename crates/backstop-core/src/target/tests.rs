@@ -80,3 +80,21 @@ fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
 }
+
+#[test]
+fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
+    let config = Config {
+        consecutive_failures: Some(1),
+        wait_in_open: Duration::ZERO,
+        half_open_calls: 1,
+        ..Config::default()
+    };
+    let target = Target::new("test", "t", config, pace(), Arc::new(SystemClock));
+    let given_up = target.admit(Jitter::NONE).ok().unwrap();
+    let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
+    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+
+    let _probe = target.admit(Jitter::NONE).ok().unwrap();
+    drop(given_up);
+    assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
+}
