@@ -183,6 +183,31 @@ mod tests {
         assert!(!was_reached(&bad));
     }
 
+    /// An address that lets connections in until it has enough, and then swallows packets, as a firewall does.
+    #[cfg(target_os = "linux")]
+    async fn swallowing() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            waiting.push(stream.unwrap());
+        }
+        (listener, address, waiting)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_address_that_swallows_packets_leaves_time_for_the_others() {
+        let (_listener, silent, _waiting) = swallowing().await;
+        let (good, good_address) = watched("127.0.0.1");
+        let connector = named(vec![silent, good_address], "127.0.0.1");
+        let mut connector = Connector { limit: Duration::from_millis(600), ..connector };
+        connector.call(uri()).await.map(drop).unwrap();
+        assert!(was_reached(&good));
+    }
+
     /// A name whose meaning changes with every question.
     fn rebinding(answers: Vec<Vec<SocketAddr>>) -> (Connector, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
