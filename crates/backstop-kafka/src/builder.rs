@@ -323,5 +323,7 @@ mod tests {
         let config = Publisher::to("localhost:9092", "orders").property("retries", "9").config();
         assert_eq!((config.get("acks"), config.get("enable.idempotence")), (Some("all"), Some("true")));
         assert_eq!((config.get("partitioner"), config.get("retries")), (Some("murmur2_random"), Some("9")));
+        // A name that somebody mistyped must not become a topic.
+        assert_eq!(config.get("allow.auto.create.topics"), Some("false"));
     }
 }
