@@ -55,7 +55,7 @@ impl Token {
 
     /// The token whose SHA-256 is this, in hexadecimal; `None` if it is no such text.
     pub fn from_hash(name: impl Into<String>, role: Role, hash: &str) -> Option<Self> {
-        if hash.len() != 64 || !hash.is_ascii() {
+        if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
         let mut bytes = [0; 32];
@@ -201,6 +201,49 @@ mod tests {
         let mut twice = headers("Bearer right");
         twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer wrong"));
         assert_eq!(access.judge(&Method::GET, "/metrics", &twice), Verdict::Unknown);
+    }
+
+    /// And each bit of it.
+    #[test]
+    fn each_byte_of_a_hash_counts() {
+        let right = Token::of("ops", Role::Admin, "right");
+        let judge =
+            |token: Token| Access::new(vec![token]).judge(&Method::GET, "/metrics", &headers("Bearer right"));
+        assert_eq!(judge(right.clone()), Verdict::Allowed);
+        for (byte, bit) in (0..32).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
+            let mut wrong = right.clone();
+            wrong.hash[byte] ^= 1 << bit;
+            assert_eq!(judge(wrong.clone()), Verdict::Unknown, "bit {bit} of byte {byte}");
+            // Each is read from the settings, too.
+            assert_eq!(Token::from_hash("ops", Role::Admin, &wrong.hash_in_hex()), Some(wrong));
+        }
+    }
+
+    #[test]
+    fn a_hash_is_64_hexadecimal_digits_and_nothing_else() {
+        let right = Token::of("ops", Role::Admin, "right").hash_in_hex();
+        let read = |hash: &str| Token::from_hash("ops", Role::Admin, hash);
+        assert_eq!(read(&right.to_uppercase()), read(&right));
+        assert!(read(&right).is_some());
+        for wrong in [&right[1..], &format!("{right}0"), "", &"é".repeat(32)] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        for (index, odd) in (0..64).flat_map(|index| ["+", "-", " ", "g", "\0"].map(|odd| (index, odd))) {
+            let mut wrong = right.clone();
+            wrong.replace_range(index..=index, odd);
+            assert_eq!(read(&wrong), None, "{odd:?} at {index}");
+        }
+    }
+
+    #[test]
+    fn two_differences_do_not_undo_each_other() {
+        let right = Token::of("ops", Role::Admin, "right");
+        for (one, other) in (0..32).flat_map(|one| (0..one).map(move |other| (one, other))) {
+            let mut wrong = right.hash;
+            wrong[one] ^= 0x55;
+            wrong[other] ^= 0x55;
+            assert!(!same(&right.hash, &wrong), "bytes {one} and {other}");
+        }
     }
 
     #[test]

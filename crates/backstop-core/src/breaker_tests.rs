@@ -173,3 +173,43 @@ fn a_call_from_before_it_opened_is_not_counted_as_a_probe() {
     breaker.record(probe, false, QUICK, later);
     assert_eq!(breaker.state(), State::Open);
 }
+
+#[test]
+fn a_stale_cancel_frees_no_probe() {
+    let mut breaker = Breaker::new(Config { half_open_calls: 1, ..Config::default() });
+    let from_closed = breaker.admit(Tick::ZERO).unwrap();
+    failing(&mut breaker, 10, Tick::ZERO);
+    let mut later = Tick::ZERO + Duration::from_secs(60);
+    let from_probes = breaker.admit(later).unwrap();
+    breaker.cancel(from_closed);
+    assert_eq!(breaker.admit(later), Err(Refused { until: None }), "the only probe is under way");
+
+    // It reopens, and the probes of the next round are not those of the last.
+    breaker.record(from_probes, false, QUICK, later);
+    later = later + Duration::from_secs(60);
+    let _probe = breaker.admit(later).unwrap();
+    breaker.cancel(from_probes);
+    breaker.cancel(from_closed);
+    assert_eq!(breaker.admit(later), Err(Refused { until: None }));
+}
+
+#[test]
+fn one_probe_passes_even_where_none_is_permitted() {
+    let mut breaker = Breaker::new(Config { half_open_calls: 0, ..Config::default() });
+    failing(&mut breaker, 10, Tick::ZERO);
+    let later = Tick::ZERO + Duration::from_secs(60);
+    let probe = breaker.admit(later).expect("without one it would never close again");
+    assert_eq!(breaker.admit(later), Err(Refused { until: None }));
+    breaker.record(probe, true, QUICK, later);
+    assert_eq!(breaker.state(), State::Closed);
+}
+
+#[test]
+fn a_minimum_that_the_window_cannot_hold_is_met_by_a_full_window() {
+    let mut breaker =
+        Breaker::new(Config { window: Window::Calls(4), minimum_calls: 10, ..Config::default() });
+    failing(&mut breaker, 3, Tick::ZERO);
+    assert_eq!(breaker.state(), State::Closed);
+    failing(&mut breaker, 1, Tick::ZERO);
+    assert_eq!(breaker.state(), State::Open);
+}

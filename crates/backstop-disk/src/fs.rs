@@ -67,7 +67,7 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// [`Writing::sync_filesystem`] may have to wait for.
     fn unwritten_bytes(&self) -> io::Result<u64>;
 
-    /// Makes a directory that only its owner may enter (mode 0700), and its parents, and makes their names safe.
+    /// Makes a directory that only its owner may enter (mode 0700), in one that is there. Fails if the name is taken.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Whether a directory is there; an error if nothing is.

@@ -130,6 +130,84 @@ mod tests {
 
     use super::*;
 
+    fn uri() -> Uri {
+        Uri::from_static("http://example.com/")
+    }
+
+    /// A listener that is asked afterwards whether anybody came.
+    fn watched(address: &str) -> (std::net::TcpListener, SocketAddr) {
+        let listener = std::net::TcpListener::bind((address, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// Whether somebody connected; on loopback that is known as soon as the other side knows it.
+    fn was_reached(listener: &std::net::TcpListener) -> bool {
+        listener.accept().is_ok()
+    }
+
+    /// A name with these addresses, of which those in one network are allowed.
+    fn named(addresses: Vec<SocketAddr>, allowed: &str) -> Connector {
+        let resolver: Resolver = Arc::new(move |_, _| {
+            let answer = addresses.clone();
+            Box::pin(async { Ok(answer) })
+        });
+        let guard = Guard::new(vec![allowed.parse().unwrap()]);
+        Connector { resolver, ..Connector::new(guard, None, Duration::from_secs(5)) }
+    }
+
+    #[tokio::test]
+    async fn a_blocked_address_sees_no_connection_even_beside_an_allowed_one() {
+        let ((good, good_address), (bad, bad_address)) = (watched("127.0.0.1"), watched("127.0.0.2"));
+        for addresses in [[bad_address, good_address], [good_address, bad_address]] {
+            named(addresses.to_vec(), "127.0.0.1").call(uri()).await.map(drop).unwrap();
+            assert!(was_reached(&good), "{addresses:?}");
+            assert!(!was_reached(&bad), "{addresses:?}");
+        }
+        // A connection to it would have been seen.
+        named(vec![bad_address], "127.0.0.2").call(uri()).await.map(drop).unwrap();
+        assert!(was_reached(&bad));
+    }
+
+    #[tokio::test]
+    async fn a_blocked_address_is_no_way_out_when_the_allowed_one_does_not_answer() {
+        let ((gone, gone_address), (bad, bad_address)) = (watched("127.0.0.1"), watched("127.0.0.2"));
+        drop(gone);
+        for addresses in [[bad_address, gone_address], [gone_address, bad_address]] {
+            let failed = named(addresses.to_vec(), "127.0.0.1").call(uri()).await.err().unwrap();
+            assert!(matches!(failed, ConnectError::Connect { .. }), "{failed}");
+        }
+        let blocked = named(vec![bad_address], "127.0.0.1").call(uri()).await.err().unwrap();
+        assert!(matches!(blocked, ConnectError::Blocked { .. }), "{blocked}");
+        assert!(!was_reached(&bad));
+    }
+
+    /// An address that lets connections in until it has enough, and then swallows packets, as a firewall does.
+    #[cfg(target_os = "linux")]
+    async fn swallowing() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            waiting.push(stream.unwrap());
+        }
+        (listener, address, waiting)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_address_that_swallows_packets_leaves_time_for_the_others() {
+        let (_listener, silent, _waiting) = swallowing().await;
+        let (good, good_address) = watched("127.0.0.1");
+        let connector = named(vec![silent, good_address], "127.0.0.1");
+        let mut connector = Connector { limit: Duration::from_millis(600), ..connector };
+        connector.call(uri()).await.map(drop).unwrap();
+        assert!(was_reached(&good));
+    }
+
     /// A name whose meaning changes with every question.
     fn rebinding(answers: Vec<Vec<SocketAddr>>) -> (Connector, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
@@ -147,12 +225,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (good, bad) = (listener.local_addr().unwrap(), "10.0.0.1:80".parse().unwrap());
         let (mut connector, asked) = rebinding(vec![vec![bad, good], vec![bad], vec![]]);
-        let uri = Uri::from_static("http://example.com/");
-
-        assert!(matches!(connector.call(uri.clone()).await, Ok(Stream::Plain(_))));
+        assert!(matches!(connector.call(uri()).await, Ok(Stream::Plain(_))));
         assert_eq!(asked.load(Ordering::SeqCst), 1, "what was checked is what was connected to");
-        let blocked = connector.call(uri.clone()).await.err().unwrap();
+        let blocked = connector.call(uri()).await.err().unwrap();
         assert!(matches!(blocked, ConnectError::Blocked { address, .. } if address == bad.ip()), "{blocked}");
-        assert!(matches!(connector.call(uri).await, Err(ConnectError::NoAddress { .. })));
+        assert!(matches!(connector.call(uri()).await, Err(ConnectError::NoAddress { .. })));
     }
 }

@@ -22,7 +22,7 @@ const TOPIC_IS_MADE: Duration = Duration::from_secs(5);
 /// Far above what an event can have.
 const RECORD_BYTES: &str = "8388608";
 /// Properties on which the promise rests that a delivered event is safe, or that have a method of their own.
-const OURS: [&str; 17] = [
+const OURS: [&str; 18] = [
     "acks",
     "batch.num.messages",
     "bootstrap.servers",
@@ -40,6 +40,8 @@ const OURS: [&str; 17] = [
     "request.required.acks",
     "test.mock.num.brokers",
     "transactional.id",
+    // librdkafka would call the text as a function.
+    "ut_handle_ProduceResponse",
 ];
 
 /// Gathers the settings of a [`Publisher`].
@@ -237,7 +239,7 @@ impl PublisherBuilder {
             faults.add("linger", "must be at most 1 s, and less than the timeout");
         }
         for (name, _) in &self.properties {
-            if OURS.contains(&name.as_str()) {
+            if is_ours(name) {
                 let rule = format!("must not set {name}: use the method for it, or leave it as it is");
                 faults.add("property", rule);
             }
@@ -269,6 +271,11 @@ impl PublisherBuilder {
         }
         config
     }
+}
+
+/// librdkafka takes the properties of topics under a second name.
+fn is_ours(name: &str) -> bool {
+    OURS.contains(&name) || name.strip_prefix("topic.").is_some_and(|name| OURS.contains(&name))
 }
 
 fn is_broker(text: &str) -> bool {
@@ -316,5 +323,7 @@ mod tests {
         let config = Publisher::to("localhost:9092", "orders").property("retries", "9").config();
         assert_eq!((config.get("acks"), config.get("enable.idempotence")), (Some("all"), Some("true")));
         assert_eq!((config.get("partitioner"), config.get("retries")), (Some("murmur2_random"), Some("9")));
+        // A name that somebody mistyped must not become a topic.
+        assert_eq!(config.get("allow.auto.create.topics"), Some("false"));
     }
 }

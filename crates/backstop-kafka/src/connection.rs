@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use rdkafka::config::ClientConfig;
 use rdkafka::error::{KafkaResult, RDKafkaErrorCode};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::producer::Producer;
+use crate::producer::{Ended, Producer};
 use crate::record::Record;
 use crate::verdict::concerns_the_record;
 
@@ -55,7 +56,7 @@ impl Connection {
                 complaint: Some(error.to_string()),
             })?;
             let ended = match producer.send(topic, record) {
-                Ok(end) => end.await.unwrap_or(Err(RDKafkaErrorCode::PurgeQueue)),
+                Ok(end) => heard(end).await,
                 Err(RDKafkaErrorCode::QueueFull) if Instant::now() < until => {
                     sleep(QUEUE_FULL).await;
                     continue;
@@ -65,6 +66,11 @@ impl Connection {
             return ended.map_err(|code| Unconfirmed { code, complaint: producer.complaint() });
         }
     }
+}
+
+/// How a record ended. A report that never comes is none: nobody has said that the brokers have the record.
+async fn heard(end: oneshot::Receiver<Ended>) -> Ended {
+    end.await.unwrap_or(Err(RDKafkaErrorCode::PurgeQueue))
 }
 
 /// A producer that is made when it is first needed, and made anew when it is broken: an idempotent one cannot
@@ -91,5 +97,31 @@ impl Slot {
         }
         let fresh = Arc::new(Producer::new(&self.config)?);
         Ok(Arc::clone(kept.insert(fresh)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_core::target::Verdict;
+
+    use super::*;
+    use crate::verdict::judge;
+
+    #[tokio::test]
+    async fn a_lost_report_is_not_a_delivery_and_the_event_waits() {
+        let (report, end) = oneshot::channel();
+        drop(report);
+        let ended = heard(end).await.map_err(|code| Unconfirmed { code, complaint: None });
+        let verdict = judge(ended, "orders", Duration::from_secs(10));
+        assert!(matches!(verdict, Verdict::Unavailable { wait: None, .. }), "{verdict:?}");
+    }
+
+    #[tokio::test]
+    async fn a_report_is_passed_on_as_it_is() {
+        for told in [Ok(()), Err(RDKafkaErrorCode::MessageTimedOut)] {
+            let (report, end) = oneshot::channel();
+            report.send(told).unwrap();
+            assert_eq!(heard(end).await, told);
+        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use crate::record::Record;
 
 /// How a record ended: confirmed by the brokers, or why not.
-type Ended = Result<(), RDKafkaErrorCode>;
+pub(crate) type Ended = Result<(), RDKafkaErrorCode>;
 
 /// A producer with a thread of its own that takes the reports.
 pub(crate) struct Producer {

@@ -117,6 +117,7 @@ mod tests {
         let event = placed();
         let record = Record::of(&event, "/shop", Mode::Structured).unwrap();
         assert_eq!(record.value, cloudevents::to_json(&event, "/shop").unwrap());
+        assert_eq!(record.key, Some("42"), "partitions and compaction go by it");
         let expected = [("content-type", "application/cloudevents+json"), ("traceparent", TRACE)];
         assert_eq!(headers(&record), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }

@@ -1,17 +1,22 @@
 //! The only node on a table, when its right to be that is lost: by a session that ends, and by one that falls silent.
 
+#[macro_use]
+#[path = "outbox/forward.rs"]
+mod forward;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::inspect::Health;
 use backstop_core::{Event, Failure};
 use backstop_sql::outbox::{Builder, SingleNode};
-use backstop_sql::store::SqlStore;
-use backstop_sql::{Outbox, Supported, TableName};
+use backstop_sql::store::{Due, Row, SqlStore, Store};
+use backstop_sql::{BoxFuture, Error, Outbox, Supported, TableName};
 use backstop_testkit::handlers::{Failing, Recording, Slow};
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::{eventually, eventually_within};
 use sqlx::{AssertSqlSafe, MySqlPool, PgPool, Pool};
+use tokio::sync::Semaphore;
 
 const SOON: Duration = Duration::from_millis(200);
 const HALF_A_MINUTE: Duration = Duration::from_secs(30);
@@ -85,6 +90,53 @@ impl<DB: Supported, S: Sessions, G> Place<DB, S, G> {
             holder.is_some() && holder != before
         })
         .await;
+    }
+}
+
+/// A store whose looks at the table take as long as the test wants: the rows are read, and their reader gets them later.
+struct HeldUp {
+    inner: Arc<dyn Store>,
+    read: Semaphore,
+    answer: Semaphore,
+}
+
+impl HeldUp {
+    fn around(inner: Arc<dyn Store>) -> Arc<Self> {
+        Arc::new(Self { inner, read: Semaphore::new(0), answer: Semaphore::new(0) })
+    }
+
+    async fn until_read(&self) {
+        self.read.acquire().await.unwrap().forget();
+    }
+
+    fn let_go(&self) {
+        self.answer.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+}
+
+impl Store for HeldUp {
+    forward!(
+        migrate,
+        check,
+        insert,
+        claim,
+        release,
+        settle,
+        census,
+        troubled,
+        query_dead,
+        count_dead,
+        replay_dead,
+        purge
+    );
+
+    fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
+        Box::pin(async move {
+            let rows = self.inner.poll(due).await;
+            self.read.add_permits(1);
+            self.answer.acquire().await.unwrap().forget();
+            rows
+        })
     }
 }
 
@@ -162,6 +214,31 @@ backstop_testkit::suite! {
         let census = first.store().census(100).await.unwrap();
         assert_eq!((census.done.events, census.dead.events), (5, 0));
         assert_eq!(first_saw.events().len(), 1);
+    }
+
+    async fn rows_that_were_read_before_a_node_stood_down_are_not_delivered_when_it_stands_up(place) {
+        let (first_saw, second_saw) = (Recording::new(), Recording::new());
+        let writer = Outbox::writer_only(place.pool.clone()).start().await.unwrap();
+        append(&writer, 5).await;
+        let store = HeldUp::around(Arc::new(SqlStore::on(place.pool.clone(), TableName::default())));
+        let first = place.node(&first_saw).store(store.clone()).start().await.unwrap();
+        store.until_read().await;
+
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let second = place.node(&second_saw).start();
+        let second = second.await.expect("two seconds are long enough to be first");
+        second_saw.until(5).await;
+        until_it_stands(&first, false).await;
+        second.close().await.unwrap();
+        until_it_stands(&first, true).await;
+
+        // Only now it gets what it read, and does with it what it does.
+        store.let_go();
+        append(&first, 1).await;
+        first_saw.until(1).await;
+        first.close().await.unwrap();
+        assert_eq!((first_saw.events().len(), second_saw.events().len()), (1, 5));
+        assert_eq!(first.store().census(100).await.unwrap().done.events, 6);
     }
 
     async fn an_order_is_kept_by_a_node_that_stood_down_and_up_again(place) {

@@ -77,3 +77,37 @@ async fn a_client_that_never_finishes_its_request_is_let_go() {
     let _ = stream.read_to_end(&mut rest).await;
     assert!(before.elapsed() <= Duration::from_secs(15), "{:?}", before.elapsed());
 }
+
+/// One request each five seconds: busy enough never to be let go for idling.
+#[tokio::test(start_paused = true)]
+async fn a_connection_has_its_time_however_busy_it_is() {
+    let desk = Open::watching([]).await;
+    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    let before = Instant::now();
+    while stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok()
+        && stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0)
+    {
+        assert!(before.elapsed() <= Duration::from_secs(90), "{:?}", before.elapsed());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert!(before.elapsed() >= Duration::from_secs(55), "{:?}", before.elapsed());
+}
+
+#[tokio::test]
+async fn more_clients_than_the_desk_bears_wait_until_one_leaves() {
+    const MOST: usize = 128;
+    const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let desk = Open::watching([]).await;
+    let mut connected = Vec::new();
+    for _ in 0..MOST {
+        let mut stream = TcpStream::connect(desk.address).await.unwrap();
+        stream.write_all(ASK).await.unwrap();
+        assert_eq!(Answer::read(&mut stream).await.code, 200);
+        connected.push(stream);
+    }
+    let mut waiting = TcpStream::connect(desk.address).await.unwrap();
+    waiting.write_all(ASK).await.unwrap();
+    assert!(timeout(Duration::from_millis(300), Answer::read(&mut waiting)).await.is_err(), "it was let in");
+    connected.pop();
+    assert_eq!(Answer::read(&mut waiting).await.code, 200);
+}

@@ -80,3 +80,63 @@ fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
 }
+
+#[test]
+fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
+    let config = Config {
+        consecutive_failures: Some(1),
+        wait_in_open: Duration::ZERO,
+        half_open_calls: 1,
+        ..Config::default()
+    };
+    let target = Target::new("test", "t", config, pace(), Arc::new(SystemClock));
+    let given_up = target.admit(Jitter::NONE).ok().unwrap();
+    let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
+    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+
+    let _probe = target.admit(Jitter::NONE).ok().unwrap();
+    drop(given_up);
+    assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
+}
+
+fn opening_at_once() -> Target {
+    let config = Config { consecutive_failures: Some(1), ..Config::default() };
+    Target::new("test", "t", config, pace(), Arc::new(SystemClock))
+}
+
+#[test]
+fn a_target_that_refuses_an_event_for_good_is_there_and_one_that_fails_is_not() {
+    let refusing = opening_at_once();
+    for _ in 0..20 {
+        let refused = Verdict::Failed(Refusal::permanent("http-422", "no"));
+        refusing.admit(Jitter::NONE).ok().unwrap().rule(refused, Jitter::NONE);
+    }
+    assert_eq!(refusing.status(), Status::Available);
+
+    let failing = opening_at_once();
+    let failed = Verdict::Failed(Refusal::transient("http-500", "oops"));
+    failing.admit(Jitter::NONE).ok().unwrap().rule(failed, Jitter::NONE);
+    assert_eq!(failing.status(), Status::Unavailable("http-500: oops".to_owned()));
+}
+
+#[test]
+fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
+    let target = opening_at_once();
+    let gone = Verdict::Gone("410".to_owned());
+    let ruling = target.admit(Jitter::NONE).ok().unwrap().rule(gone, Jitter::NONE);
+    assert_eq!(ruling, Ruling::PutOff(pace().park));
+    assert!(target.is_disabled() && target.status() == Status::Disabled);
+    assert_eq!(target.admit(Jitter::NONE).err(), Some(pace().park));
+    target.enable();
+    assert!(target.admit(Jitter::NONE).is_ok());
+}
+
+#[test]
+fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
+    let target = Target::new("test", "t", Config::default(), pace(), Arc::new(SystemClock));
+    let busy = Verdict::Unavailable { wait: Some(3600 * SECOND), why: "busy".to_owned() };
+    target.admit(Jitter::NONE).ok().unwrap().rule(busy, Jitter::NONE);
+    assert!(target.admit(Jitter::NONE).is_err());
+    target.enable();
+    assert!(target.admit(Jitter::NONE).is_ok());
+}

@@ -132,10 +132,31 @@ pub(super) fn prepare(settings: &Settings) -> Result<(), Error> {
     let Settings { path, filesystem, .. } = settings;
     let unwritable = |source| Error::Unwritable { path: path.clone(), source };
     if settings.create {
-        filesystem.create_directory(path).map_err(unwritable)?;
+        create(path, &**filesystem).map_err(unwritable)?;
     }
     must_be_directory(path, &**filesystem)?;
     probe(settings).map_err(unwritable)
+}
+
+/// Makes a directory with its parents, the outermost first, and makes their names safe.
+fn create(path: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
+    // A path such as `dlq` begins here, and here is there.
+    let levels = path.ancestors().filter(|level| !level.as_os_str().is_empty());
+    let is_missing = |level: &&Path| {
+        filesystem.is_directory(level).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    };
+    let missing: Vec<_> = levels.take_while(is_missing).collect();
+    for level in missing.into_iter().rev() {
+        match filesystem.create_directory(level) {
+            // Somebody else made it meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        // The name of a directory is kept by the one above it.
+        let above = level.parent().filter(|above| !above.as_os_str().is_empty());
+        filesystem.sync_directory(above.unwrap_or(Path::new(".")))?;
+    }
+    Ok(())
 }
 
 fn must_be_directory(path: &Path, filesystem: &dyn Filesystem) -> Result<(), Error> {

@@ -68,13 +68,7 @@ impl Filesystem for Disk {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        let missing: Vec<_> = path.ancestors().take_while(|level| !level.exists()).collect();
-        DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path)?;
-        // The name of a directory is kept by the one above it.
-        missing.into_iter().filter_map(Path::parent).try_for_each(|above| {
-            let here = above.as_os_str().is_empty();
-            self.sync_directory(if here { Path::new(".") } else { above })
-        })
+        DirBuilder::new().mode(DIRECTORY_MODE).create(path)
     }
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
@@ -150,5 +144,91 @@ fn locked(answer: Result<(), TryLockError>) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
         Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use backstop_testkit::servers::directory;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn creating_never_truncates_and_follows_no_link() {
+        let place = directory();
+        let (taken, link, dangling) = (place.file("taken"), place.file("link"), place.file("dangling"));
+        fs::write(&taken, "precious").unwrap();
+        symlink(&taken, &link).unwrap();
+        symlink(place.file("nowhere"), &dangling).unwrap();
+        for path in [&taken, &link, &dangling] {
+            let refused = Disk.create_new(path).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists, "{}", path.display());
+        }
+        assert_eq!(fs::read_to_string(&taken).unwrap(), "precious");
+        assert!(!place.file("nowhere").exists());
+    }
+
+    #[test]
+    fn appending_never_truncates_and_follows_no_link() {
+        let place = directory();
+        let (file, link, dangling) = (place.file("file"), place.file("link"), place.file("dangling"));
+        for line in ["one\n", "two\n"] {
+            Disk.append(&file).unwrap().write_all(line.as_bytes()).unwrap();
+        }
+        symlink(&file, &link).unwrap();
+        symlink(place.file("nowhere"), &dangling).unwrap();
+        assert!(Disk.append(&link).is_err() && Disk.append(&dangling).is_err());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one\ntwo\n");
+        assert!(!place.file("nowhere").exists());
+    }
+
+    #[test]
+    fn what_is_made_is_for_its_owner_alone() {
+        let place = directory();
+        Disk.create_new(&place.file("new")).unwrap();
+        Disk.append(&place.file("appended")).unwrap();
+        Disk.create_directory(&place.file("folder")).unwrap();
+        assert_eq!((mode(&place.file("new")), mode(&place.file("appended"))), (0o600, 0o600));
+        assert_eq!(mode(&place.file("folder")), 0o700);
+        if let Ok(mut unnamed) = Disk.create_unnamed(place.path()) {
+            unnamed.link_new(&place.file("linked")).unwrap();
+            assert_eq!(mode(&place.file("linked")), 0o600);
+        }
+    }
+
+    #[test]
+    fn a_directory_is_made_once_and_in_one_that_is_there() {
+        let place = directory();
+        assert_eq!(Disk.create_directory(&place.file("a/b")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        Disk.create_directory(&place.file("a")).unwrap();
+        assert_eq!(Disk.create_directory(&place.file("a")).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_never_replaced() {
+        let place = directory();
+        fs::write(place.file("one"), "1").unwrap();
+        fs::write(place.file("two"), "2").unwrap();
+        let refused = Disk.rename_new(&place.file("one"), &place.file("two")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(place.file("one")).unwrap(), "1");
+        assert_eq!(fs::read_to_string(place.file("two")).unwrap(), "2");
+    }
+
+    #[test]
+    fn a_file_that_was_removed_while_it_was_open_has_no_name() {
+        let place = directory();
+        let path = place.file("file");
+        let written = Disk.create_new(&path).unwrap();
+        let read = Disk.open(&path).unwrap();
+        assert!(written.is_named().unwrap() && read.is_named().unwrap());
+        Disk.remove(&path).unwrap();
+        assert!(!written.is_named().unwrap() && !read.is_named().unwrap());
     }
 }

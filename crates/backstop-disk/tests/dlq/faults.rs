@@ -7,7 +7,7 @@ use backstop_core::{CloudEvent, Sink};
 use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
 
 use crate::fake_disk::{EIO, ENOSPC, FakeDisk, Fault};
-use crate::support::{ERROR, closed, event};
+use crate::support::{ERROR, Kept, closed, event};
 
 pub(crate) const PLACE: &str = "/dlq";
 
@@ -125,5 +125,29 @@ async fn a_writer_that_panics_leaves_nobody_waiting() {
             let told = told.unwrap_or_else(|_| panic!("{layout}: emit {number} waits"));
             assert_eq!(told.unwrap_err().to_string(), ERROR, "{layout}");
         }
+    }
+}
+
+/// Somebody else has sent and removed it after it was found, and let go of the lock.
+#[tokio::test]
+async fn a_file_that_vanishes_between_opening_and_locking_is_neither_sent_nor_counted() {
+    for (layout, settings) in layouts() {
+        let disk = disk();
+        let sink = DlqSink::open(closed(), settings.filesystem(disk.clone())).unwrap();
+        sink.emit(event("1")).await.unwrap();
+        drop(sink);
+
+        let (raced, kept) = (disk.after_crash(1), Kept::default());
+        raced.fail_nth("lock", 0, Fault::Removed);
+        let directory = Directory::open_on(PLACE, raced.clone()).unwrap();
+        let done = directory.redrive(Filter::all()).to(kept.clone()).await.unwrap();
+        assert_eq!(raced.faulted(), Some("lock"), "{layout}");
+        assert_eq!((kept.ids().len(), done.matched, done.busy, done.damaged), (0, 0, 0, 0), "{layout}");
+
+        let raced = disk.after_crash(1);
+        raced.fail_nth("lock", 0, Fault::Removed);
+        let purged = Directory::open_on(PLACE, raced.clone()).unwrap().purge(Filter::all()).run().unwrap();
+        assert_eq!(raced.faulted(), Some("lock"), "{layout}");
+        assert_eq!((purged.events, purged.files, purged.kept), (0, 0, 0), "{layout}");
     }
 }

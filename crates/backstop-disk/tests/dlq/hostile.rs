@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use backstop_core::Sink;
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Found, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Found, Rolling, Settings};
 use backstop_testkit::clock::ManualClock;
+use backstop_testkit::eventually;
 use backstop_testkit::servers::directory;
 
-use crate::support::{closed, entries, event, event_from, failing_into, names};
+use crate::support::{Kept, closed, emit_all, entries, event, event_from, failing_into, ids, names};
 
 /// Rules: D-015, D-017, D-018, D-027.
 #[tokio::test]
@@ -145,4 +147,38 @@ async fn an_event_of_many_lines_or_with_odd_numbers_comes_back_as_it_was() {
     failing_into(place.path()).emit(odd).await.unwrap();
     let stored = entries(&Directory::open(place.path()).unwrap());
     assert_eq!(stored[0].event.as_json(), text.replace('\n', " "));
+}
+
+/// Whoever may write to the directory must not be able to have us write, or believe, a file elsewhere.
+#[tokio::test]
+async fn marks_follow_no_link() {
+    let (place, elsewhere) = (directory(), directory());
+    let forever = Duration::from_secs(86_400);
+    let rolling = Rolling { max_bytes: u64::MAX, max_age: forever, idle: forever };
+    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(rolling)).unwrap();
+    emit_all(&sink, ["1", "2", "3"].map(event)).await;
+    drop(sink);
+    let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
+    eventually("the writer has let go", async || {
+        opened.redrive(Filter::all()).limit(1).to(kept.clone()).await.unwrap().delivered > 0
+    })
+    .await;
+    let marks = names(place.path()).into_iter().find(|name| name.starts_with('.')).expect("a file of marks");
+
+    // Theirs would say that the first line was sent.
+    let victim = elsewhere.file("victim");
+    fs::rename(place.file(&marks), &victim).unwrap();
+    let before = fs::read_to_string(&victim).unwrap();
+    symlink(&victim, place.file(&marks)).unwrap();
+    assert_eq!(ids(place.path()), ["1", "2", "3"]);
+    let done = opened.redrive(Filter::all()).limit(2).to(kept.clone()).await.unwrap();
+    assert_eq!((done.delivered, done.not_removed), (2, 2), "they will be sent again, and that is told");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), before);
+    assert_eq!(ids(place.path()), ["1", "2", "3"]);
+
+    // Nor is anything made at the end of a link that leads nowhere.
+    fs::remove_file(&victim).unwrap();
+    opened.redrive(Filter::all()).limit(2).to(kept.clone()).await.unwrap();
+    assert_eq!(names(elsewhere.path()), [""; 0]);
+    assert_eq!(ids(place.path()), ["1", "2", "3"]);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
 use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::{eventually, servers::directory};
@@ -12,7 +13,7 @@ use crate::support::{Kept, closed, emit_all, entries, event, ids, names, refusin
 const FOREVER: Rolling =
     Rolling { max_bytes: u64::MAX, max_age: Duration::from_secs(86_400), idle: Duration::from_secs(86_400) };
 
-fn numbered(count: u32) -> impl Iterator<Item = backstop_core::CloudEvent> {
+fn numbered(count: u32) -> impl Iterator<Item = CloudEvent> {
     (0..count).map(|number| event(&format!("{number:03}")))
 }
 
@@ -128,4 +129,50 @@ async fn a_redrive_that_begins_behind_a_line_sends_the_lines_behind_it_and_keeps
     .await;
     assert_eq!(kept.ids(), ["003", "004", "005"]);
     assert_eq!(ids(place.path()), ["000", "001", "002"]);
+}
+
+#[tokio::test]
+async fn a_redrive_whose_limit_ends_inside_a_file_keeps_the_lines_that_were_not_sent() {
+    let place = directory();
+    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    emit_all(&sink, numbered(6)).await;
+    drop(sink);
+    let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
+    eventually("the writer has let go", async || {
+        opened.redrive(Filter::all()).limit(4).to(kept.clone()).await.unwrap().delivered > 0
+    })
+    .await;
+    assert_eq!(kept.ids(), ["000", "001", "002", "003"]);
+    assert_eq!(ids(place.path()), ["004", "005"]);
+
+    // The next one goes on there, and a limit that ends with the file leaves nothing of it.
+    let done = opened.redrive(Filter::all()).limit(2).to(kept.clone()).await.unwrap();
+    assert_eq!((done.delivered, kept.ids().len()), (2, 6));
+    assert_eq!(names(place.path()), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_sink_that_goes_away_inside_a_file_leaves_the_lines_that_were_not_sent() {
+    let place = directory();
+    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    emit_all(&sink, numbered(6)).await;
+    drop(sink);
+    let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
+    let closes = |kept: Kept| {
+        SharedSink::new(move |event: CloudEvent| {
+            let kept = kept.clone();
+            async move {
+                if kept.ids().len() == 4 {
+                    return Err(Failure::retry_after(Duration::from_secs(3600)));
+                }
+                kept.emit(event).await
+            }
+        })
+    };
+    eventually("the writer has let go", async || {
+        opened.redrive(Filter::all()).to(closes(kept.clone())).await.unwrap().delivered > 0
+    })
+    .await;
+    assert_eq!(kept.ids(), ["000", "001", "002", "003"]);
+    assert_eq!(ids(place.path()), ["004", "005"]);
 }

@@ -1,12 +1,16 @@
 //! A disk in memory that forgets what was not synced, tears writes and fails any call on demand.
 
+mod handle;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use backstop_disk::fs::{Filesystem, Names, Reading, Writing};
+
+use handle::Handle;
 
 pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const EIO: i32 = 5;
@@ -29,6 +33,8 @@ pub(crate) enum Fault {
     Error(i32),
     /// The power is cut before the call: it and all that follow fail.
     PowerCut,
+    /// Nothing fails, but right before the call somebody else removes every file.
+    Removed,
     /// A bug: whoever calls panics, and the disk is of no use afterwards.
     Panic,
 }
@@ -51,7 +57,6 @@ struct State {
     safe_names: BTreeMap<PathBuf, usize>,
     /// What a crash leaves or not: each change since the last sync that covered it.
     changes: Vec<Change>,
-    directories: Vec<PathBuf>,
     calls: Vec<&'static str>,
     faults: Vec<(When, Fault)>,
     faulted: Option<&'static str>,
@@ -65,6 +70,7 @@ struct State {
 
 #[derive(Debug, Clone, Default)]
 struct Inode {
+    is_directory: bool,
     data: Vec<u8>,
     safe: Vec<u8>,
     /// A sync failed: the system takes the data for written, and it is not.
@@ -92,12 +98,29 @@ impl Change {
             Self::Remove(path) => drop(names.remove(path)),
         }
     }
+
+    /// The directory that changes; nothing moves from one to another.
+    fn directory(&self) -> Option<&Path> {
+        let (Self::Set(path, _) | Self::Link(path, _) | Self::Move(_, path, _) | Self::Remove(path)) = self;
+        above(path)
+    }
+}
+
+/// Where the name of a file or directory is kept. A path without one begins here, which is `.`.
+fn above(path: &Path) -> Option<&Path> {
+    let parent = path.parent().filter(|_| path != Path::new("."))?;
+    Some(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 impl FakeDisk {
-    /// An empty disk with one directory.
+    /// An empty disk with one directory, and those above it.
     pub(crate) fn with_directory(path: &Path) -> Self {
-        let state = State { directories: vec![path.to_owned()], ..State::default() };
+        let mut state = State::default();
+        for level in path.ancestors().filter(|level| !level.as_os_str().is_empty()) {
+            state.add(level, true);
+        }
+        state.safe_names = state.names.clone();
+        state.changes.clear();
         Self::with(state)
     }
 
@@ -164,17 +187,23 @@ impl FakeDisk {
                 change.apply(&mut names);
             }
         }
+        // What lies in a directory goes with the directory's name. Names are sorted, so parents come first.
+        let mut left = BTreeMap::new();
+        for (path, inode) in names {
+            if above(&path).is_none_or(|above| left.contains_key(above)) {
+                left.insert(path, inode);
+            }
+        }
         let files: Vec<_> = state.files.iter().map(|file| file.after_crash(&mut random)).collect();
-        let directories = state.directories.clone();
-        let after = State { files, safe_names: names.clone(), names, directories, ..State::default() };
+        let after = State { files, safe_names: left.clone(), names: left, ..State::default() };
         Self::with(after)
     }
 
     /// Every file whose name ends so, with its content.
     pub(crate) fn files_ending(&self, ending: &str) -> Vec<(String, Vec<u8>)> {
         let state = self.state();
-        let named = state.names.iter().map(|(path, inode)| {
-            (path.file_name().unwrap().to_string_lossy().into_owned(), state.files[*inode].data.clone())
+        let named = state.names.iter().filter_map(|(path, inode)| {
+            Some((path.file_name()?.to_string_lossy().into_owned(), state.files[*inode].data.clone()))
         });
         named.filter(|(name, _)| name.ends_with(ending)).collect()
     }
@@ -225,11 +254,22 @@ impl State {
         assert!(!matches!(fault, Fault::Panic), "asked for");
         self.faulted = Some(name);
         self.is_off = matches!(fault, Fault::PowerCut);
+        if matches!(fault, Fault::Removed) {
+            self.remove_files();
+        }
         Some(fault)
     }
 
-    fn add(&mut self, path: &Path) -> usize {
-        self.files.push(Inode::default());
+    fn remove_files(&mut self) {
+        let is_file = |(_, inode): &(&PathBuf, &usize)| !self.files[**inode].is_directory;
+        let files: Vec<_> = self.names.iter().filter(is_file).map(|(path, _)| path.clone()).collect();
+        for path in files {
+            self.change(Change::Remove(path));
+        }
+    }
+
+    fn add(&mut self, path: &Path, is_directory: bool) -> usize {
+        self.files.push(Inode { is_directory, ..Inode::default() });
         let inode = self.files.len() - 1;
         self.change(Change::Set(path.to_owned(), inode));
         inode
@@ -242,6 +282,23 @@ impl State {
 
     fn inode(&self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn is_directory(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.files[self.inode(path)?].is_directory)
+    }
+
+    /// Whether a name can be given: its directory is there, and nothing has the name.
+    fn must_be_free(&self, path: &Path) -> io::Result<()> {
+        self.must_be_directory(above(path).unwrap_or(path))?;
+        match self.inode(path) {
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn must_be_directory(&self, path: &Path) -> io::Result<()> {
+        if self.is_directory(path)? { Ok(()) } else { Err(io::ErrorKind::NotADirectory.into()) }
     }
 
     fn handle(&mut self, disk: &FakeDisk, inode: usize) -> Handle {
@@ -270,22 +327,21 @@ impl Inode {
             data[..self.safe.len().min(kept)].copy_from_slice(&self.safe[..self.safe.len().min(kept)]);
             data
         };
-        Self { safe: data.clone(), data, is_lost: false, locked_by: None }
+        Self { is_directory: self.is_directory, safe: data.clone(), data, is_lost: false, locked_by: None }
     }
 }
 
 impl Filesystem for FakeDisk {
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
         let mut state = self.call("create")?;
-        if state.names.contains_key(path) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        let inode = state.add(path);
+        state.must_be_free(path)?;
+        let inode = state.add(path, false);
         Ok(Box::new(state.handle(self, inode)))
     }
 
-    fn create_unnamed(&self, _: &Path) -> io::Result<Box<dyn Writing>> {
+    fn create_unnamed(&self, directory: &Path) -> io::Result<Box<dyn Writing>> {
         let mut state = self.call("create unnamed")?;
+        state.must_be_directory(directory)?;
         state.files.push(Inode::default());
         let inode = state.files.len() - 1;
         Ok(Box::new(state.handle(self, inode)))
@@ -293,7 +349,10 @@ impl Filesystem for FakeDisk {
 
     fn append(&self, path: &Path) -> io::Result<Box<dyn Writing>> {
         let mut state = self.call("append")?;
-        let inode = state.inode(path).unwrap_or_else(|_| state.add(path));
+        let inode = match state.must_be_free(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => state.inode(path)?,
+            free => free.map(|()| state.add(path, false))?,
+        };
         Ok(Box::new(state.handle(self, inode)))
     }
 
@@ -306,9 +365,8 @@ impl Filesystem for FakeDisk {
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.call("rename")?;
         let inode = state.inode(from)?;
-        if state.names.contains_key(to) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
+        state.must_be_free(to)?;
+        assert_eq!(above(from), above(to), "nothing moves from one directory to another");
         state.change(Change::Move(from.to_owned(), to.to_owned(), inode));
         Ok(())
     }
@@ -320,11 +378,13 @@ impl Filesystem for FakeDisk {
         Ok(())
     }
 
-    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.call("sync directory")?;
+        state.must_be_directory(path)?;
         let State { changes, names, safe_names, .. } = &mut *state;
         // Not every filesystem counts it as a change of the directory that a file without a name has got one.
         changes.retain(|change| match change {
+            change if change.directory() != Some(path) => true,
             Change::Link(path, _) => names.contains_key(path),
             change => {
                 change.apply(safe_names);
@@ -339,152 +399,21 @@ impl Filesystem for FakeDisk {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        self.call("create directory")?.directories.push(path.to_owned());
+        let mut state = self.call("create directory")?;
+        state.must_be_free(path)?;
+        state.add(path, true);
         Ok(())
     }
 
     fn is_directory(&self, path: &Path) -> io::Result<bool> {
-        let state = self.call("is directory")?;
-        if state.directories.iter().any(|known| known == path) {
-            return Ok(true);
-        }
-        state.inode(path).map(|_| false)
+        self.call("is directory")?.is_directory(path)
     }
 
     fn names(&self, path: &Path) -> io::Result<Names> {
         let state = self.call("names")?;
-        let inside = state.names.keys().filter(|name| name.parent() == Some(path));
+        state.must_be_directory(path)?;
+        let inside = state.names.keys().filter(|name| above(name) == Some(path));
         let names: Vec<OsString> = inside.filter_map(|name| Some(name.file_name()?.to_owned())).collect();
         Ok(Box::new(names.into_iter().map(Ok)))
-    }
-}
-
-/// An open file.
-#[derive(Debug)]
-struct Handle {
-    disk: FakeDisk,
-    inode: usize,
-    number: u64,
-    position: usize,
-}
-
-impl Handle {
-    fn sync(&self, name: &'static str) -> io::Result<()> {
-        let (mut state, fault) = self.disk.turn(name);
-        if state.is_off {
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        let file = &mut state.files[self.inode];
-        if let Some(Fault::Error(code)) = fault {
-            file.is_lost = true;
-            return Err(io::Error::from_raw_os_error(code));
-        }
-        file.keep();
-        Ok(())
-    }
-
-    fn lock(&self) -> io::Result<bool> {
-        let mut state = self.disk.call("lock")?;
-        let holder = &mut state.files[self.inode].locked_by;
-        let is_free = holder.is_none_or(|holder| holder == self.number);
-        if is_free {
-            *holder = Some(self.number);
-        }
-        Ok(is_free)
-    }
-
-    fn named(&self) -> io::Result<bool> {
-        Ok(self.disk.call("is named")?.names.values().any(|inode| *inode == self.inode))
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let mut state = self.disk.state();
-        let holder = &mut state.files[self.inode].locked_by;
-        if *holder == Some(self.number) {
-            *holder = None;
-        }
-    }
-}
-
-impl Writing for Handle {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (mut state, fault) = self.disk.turn("write");
-        if state.is_off {
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        if let Some(Fault::Error(code)) = fault {
-            state.files[self.inode].data.extend(&bytes[..bytes.len() / 2]);
-            return Err(io::Error::from_raw_os_error(code));
-        }
-        state.files[self.inode].data.extend(bytes);
-        Ok(())
-    }
-
-    fn sync_all(&mut self) -> io::Result<()> {
-        self.sync("sync")
-    }
-
-    fn sync_data(&mut self) -> io::Result<()> {
-        self.sync("sync")
-    }
-
-    fn sync_filesystem(&mut self) -> io::Result<()> {
-        let (mut state, fault) = self.disk.turn("sync filesystem");
-        if state.is_off {
-            return Err(io::Error::from_raw_os_error(EIO));
-        }
-        if let Some(Fault::Error(code)) = fault {
-            state.files.iter_mut().for_each(|file| file.is_lost |= file.data != file.safe);
-            return Err(io::Error::from_raw_os_error(code));
-        }
-        state.files.iter_mut().for_each(Inode::keep);
-        state.safe_names = state.names.clone();
-        state.changes.clear();
-        Ok(())
-    }
-
-    fn link_new(&mut self, to: &Path) -> io::Result<()> {
-        let mut state = self.disk.call("link")?;
-        if state.names.contains_key(to) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        state.change(Change::Link(to.to_owned(), self.inode));
-        Ok(())
-    }
-
-    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
-        let length = usize::try_from(bytes).unwrap();
-        self.disk.call("truncate")?.files[self.inode].data.truncate(length);
-        Ok(())
-    }
-
-    fn try_lock(&mut self) -> io::Result<bool> {
-        self.lock()
-    }
-
-    fn is_named(&self) -> io::Result<bool> {
-        self.named()
-    }
-}
-
-impl Read for Handle {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let state = self.disk.call("read")?;
-        let mut rest = &state.files[self.inode].data[self.position..];
-        let count = rest.read(buffer)?;
-        self.position += count;
-        Ok(count)
-    }
-}
-
-impl Reading for Handle {
-    fn try_lock(&mut self) -> io::Result<bool> {
-        self.lock()
-    }
-
-    fn is_named(&self) -> io::Result<bool> {
-        self.named()
     }
 }

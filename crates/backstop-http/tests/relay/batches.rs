@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use backstop_core::{Event, Failure, Handler as _, Outcome};
+use backstop_core::clock::Tick;
+use backstop_core::{Clock, Event, Failure, Handler as _, Outcome, SystemClock, Timestamp};
 use backstop_http::Webhook;
 
 use crate::receiver::{Receiver, put_off, status};
@@ -111,5 +112,29 @@ async fn an_event_that_cannot_be_written_fails_alone() {
     let webhook = receiver.webhook().batched(2, LINGER).build().unwrap();
     let broken = crate::hostile::restored("{no json");
     assert_eq!(webhook.handle(broken).await.unwrap_err().class(), "payload");
+    assert!(receiver.arrived().is_empty());
+}
+
+/// A clock that fails whoever asks for the time of day: what sends a batch dies before it has an answer.
+#[derive(Debug)]
+struct Broken;
+
+impl Clock for Broken {
+    fn now(&self) -> Timestamp {
+        panic!("on purpose")
+    }
+
+    fn ticks(&self) -> Tick {
+        SystemClock.ticks()
+    }
+}
+
+#[tokio::test]
+async fn without_an_answer_an_event_waits_and_is_not_taken_for_delivered() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().batched(2, LINGER).clock(Broken).build().unwrap();
+    for answer in all(&webhook, 2).await {
+        put_off(answer);
+    }
     assert!(receiver.arrived().is_empty());
 }

@@ -58,6 +58,22 @@ async fn an_answer_whose_body_never_ends_is_judged_by_its_status_in_time() {
     assert_eq!(sent(&webhook).await.unwrap_err().class(), "http-422");
 }
 
+/// One byte and then silence, on a connection that stays open.
+#[tokio::test]
+async fn an_answer_whose_body_falls_silent_is_judged_by_its_status_in_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut vec![0; 16 * 1024]).await;
+        stream.write_all(b"HTTP/1.1 422 No\r\ncontent-length: 10\r\n\r\nh").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let webhook = local(&url).timeout(Duration::from_millis(200)).build().unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(20), sent(&webhook)).await.expect("it ends");
+    assert_eq!(answer.unwrap_err().class(), "http-422");
+}
+
 #[tokio::test]
 async fn a_long_answer_within_the_limit_keeps_its_connection() {
     let receiver = Receiver::answering((0..4).map(|_| status(200).saying(vec![b'x'; 50_000]))).await;

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::receiver::{Receiver, local, order, put_off, sent, status};
+use crate::receiver::{Receiver, local, put_off, sent, status};
 
 #[tokio::test]
 async fn one_connection_serves_many_events() {
@@ -50,6 +50,16 @@ async fn a_connection_that_the_server_closed_meanwhile_costs_nothing() {
         assert_eq!(sent(&webhook).await.unwrap(), Outcome::Done);
     }
     assert_eq!(receiver.connections(), 2);
+}
+
+#[tokio::test]
+async fn no_more_connections_are_kept_than_are_allowed() {
+    let receiver = Receiver::new().await;
+    let webhook = receiver.webhook().idle_connections(0).build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(sent(&webhook).await.unwrap(), Outcome::Done);
+    }
+    assert_eq!(receiver.connections(), 3);
 }
 
 /// A server with TLS that answers every request with 204, and its certificate as PEM.
@@ -104,7 +114,12 @@ async fn a_handshake_that_never_ends_is_given_up_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/", silent.local_addr().unwrap().port());
     let (_, pem) = encrypted("localhost").await;
-    let webhook =
-        local(&url).root_certificate(pem).connect_timeout(Duration::from_millis(50)).build().unwrap();
-    put_off(backstop_core::Handler::handle(&webhook, order()).await);
+    let webhook = local(&url).root_certificate(pem).connect_timeout(Duration::from_millis(50));
+    let webhook = webhook.timeout(Duration::from_secs(3600)).build().unwrap();
+    for _ in 0..5 {
+        let answer = tokio::time::timeout(Duration::from_secs(20), sent(&webhook)).await;
+        put_off(answer.expect("it ends"));
+    }
+    let Status::Unavailable(why) = webhook.target().status() else { panic!("{webhook:?}") };
+    assert!(why.contains("no connection to localhost within 50ms"), "{why}");
 }

@@ -53,6 +53,32 @@ fn every_fault_is_reported_at_once() {
     assert!(faults.iter().all(|fault| !fault.rule.contains("hunter2")));
 }
 
+/// They follow from the event or from the connection; set by hand, they would say something else than what is sent.
+#[test]
+fn headers_that_are_ours_are_refused_however_they_are_written() {
+    for name in [
+        "content-type",
+        "Content-Length",
+        "TRANSFER-ENCODING",
+        "connection",
+        "Host",
+        "expect",
+        "upgrade",
+        "traceparent",
+        "tracestate",
+        "ce-anything",
+        "Webhook-Signature",
+        "webhook-timestamp",
+        "webhook-id",
+    ] {
+        let refused = Webhook::to("https://example.com/").header(name, "x").build().unwrap_err();
+        assert!(refused.to_string().contains("which follows from the event"), "{name}: {refused}");
+    }
+    for name in ["authorization", "x-tenant", "accept"] {
+        Webhook::to("https://example.com/").header(name, "x").build().unwrap();
+    }
+}
+
 #[test]
 fn times_that_would_overflow_are_refused() {
     let forever = Duration::MAX;

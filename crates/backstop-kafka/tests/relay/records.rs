@@ -117,6 +117,7 @@ async fn in_structured_mode_the_value_is_the_whole_event() {
     let event = numbered(7, "42");
     publish(&publisher, [event.clone()]).await;
     let found = kafka.records(&topic).await;
+    assert_eq!(found[0].key.as_deref(), Some("42"), "as in binary mode");
     assert_eq!(found[0].headers["content-type"], "application/cloudevents+json");
     let received = backstop_core::event::cloudevents::from_json(&found[0].value).unwrap();
     assert_eq!((received.event, received.source.as_str()), (event, "/shop"));

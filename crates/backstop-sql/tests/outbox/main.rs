@@ -15,6 +15,7 @@ mod watched;
 
 mod backpressure;
 mod burials;
+mod claim_faults;
 mod claims;
 mod close;
 mod closing;

@@ -75,6 +75,33 @@ backstop_testkit::suite! {
         assert_eq!((it.state("a").await.locked_at, it.state("b").await.locked_at), (Some(moment(71)), Some(moment(72))));
     }
 
+    /// Either alone would let a node prolong what another holds by now: a node may have taken its own row anew.
+    async fn a_renewal_is_fenced_by_the_owner_and_by_the_number_of_the_claim(it) {
+        it.insert(&events("abc")).await;
+        let held: Vec<_> = it.claim("node-1", 10, 3).await.into_iter().map(|row| (row.id, row.claim.unwrap())).collect();
+        it.set("a", "locked_by = 'node-2'").await; // under the same number
+        it.set("b", "claim_seq = claim_seq + 1").await; // by the same owner
+        let before = [it.state("a").await, it.state("b").await];
+        it.store.renew(at(30), &held).await.unwrap();
+        assert_eq!(it.store.still_claimed(&held).await.unwrap(), ["c"]);
+        assert_eq!([it.state("a").await, it.state("b").await], before);
+        assert_eq!(it.state("c").await.locked_at, Some(moment(30)));
+
+        // Only what was renewed is out of reach for longer.
+        assert_eq!(ids(&it.claim("node-3", 71, 3).await), "ab");
+        assert_eq!(ids(&it.claim("node-3", 91, 3).await), "c");
+    }
+
+    async fn a_settled_or_released_row_has_no_claim_to_renew(it) {
+        it.insert(&events("ab")).await;
+        let held: Vec<_> = it.claim("node-1", 10, 2).await.into_iter().map(|row| (row.id, row.claim.unwrap())).collect();
+        it.settle_under(Some(&held[0].1), "a", 20, Done).await;
+        it.store.release(&held[1..]).await.unwrap();
+        it.store.renew(at(30), &held).await.unwrap();
+        assert!(it.store.still_claimed(&held).await.unwrap().is_empty());
+        assert_eq!((it.state("a").await.locked_at, it.state("b").await.locked_at), (None, None));
+    }
+
     /// Rules: O-357.
     async fn two_claims_of_one_owner_at_the_same_instant_share_no_row(it) {
         it.insert(&events("abcd")).await;
