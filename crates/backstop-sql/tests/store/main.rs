@@ -15,4 +15,5 @@ mod poll;
 mod purge;
 mod refusals;
 mod schema;
+mod secrets;
 mod settle;
