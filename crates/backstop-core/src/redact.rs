@@ -1,16 +1,25 @@
-//! Credentials in URLs, which errors like to quote, are not written down.
+//! Credentials in URLs, which errors and answers like to quote, are not written down.
 
 use std::borrow::Cow;
 
 const HIDDEN: &str = "***";
 
+/// The two slashes of a URL as some write them in JSON.
+const ESCAPED: &str = "\\/\\/";
+
 /// Names of parameters whose values open doors.
 const SECRET_PARAMETERS: [&str; 9] =
     ["password", "passwd", "token", "access_token", "api_key", "apikey", "secret", "signature", "sig"];
 
-/// The text without the passwords and tokens that stand in its URLs.
-pub(super) fn redacted(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") {
+/// The text without the user names, passwords and tokens that stand in its URLs.
+///
+/// ```
+/// use backstop_core::redact::redacted;
+///
+/// assert_eq!(redacted("cannot reach amqp://joe:s3cret@mq:5672"), "cannot reach amqp://***@mq:5672");
+/// ```
+pub fn redacted(text: &str) -> Cow<'_, str> {
+    if !text.contains("//") && !text.contains(ESCAPED) {
         return Cow::Borrowed(text);
     }
     let mut kept = String::with_capacity(text.len());
@@ -23,10 +32,12 @@ pub(super) fn redacted(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept + rest)
 }
 
-/// Splits at the next URL, which begins behind its `://` and ends where no URL goes on.
+/// Splits at the next URL, which begins behind its two slashes and ends where no URL goes on.
 fn next_url(text: &str) -> Option<(&str, &str, &str)> {
-    let begin = text.find("://")? + "://".len();
-    let ends = |c: char| c.is_whitespace() || "\"'<>`|{}\\".contains(c);
+    let plain = text.find("//").map(|at| (at + "//".len(), "\"'<>`|{}\\"));
+    let escaped = text.find(ESCAPED).map(|at| (at + ESCAPED.len(), "\"'<>`|{}"));
+    let (begin, marks) = plain.into_iter().chain(escaped).min()?;
+    let ends = |c: char| c.is_whitespace() || c.is_control() || marks.contains(c);
     let length = text[begin..].find(ends).unwrap_or(text.len() - begin);
     Some((&text[..begin], &text[begin..begin + length], &text[begin + length..]))
 }
@@ -79,6 +90,8 @@ mod tests {
             ("(https://u:p@h/x), \"amqp://u:p@h\"", "(https://***@h/x), \"amqp://***@h\""),
             ("redis://:pa@ss@host/0", "redis://***@host/0"),
             ("ftp://u:pa/ss@host", "ftp://***@host"),
+            ("see //u:p@host/x and c:\\\\d", "see //***@host/x and c:\\\\d"),
+            (r#"{"next":"https:\/\/u:p@host\/x"}"#, r#"{"next":"https:\/\/***@host\/x"}"#),
             ("mail me@example.org at http://host:80/", "mail me@example.org at http://host:80/"),
         ] {
             assert_eq!(redacted(text), kept);
