@@ -76,7 +76,7 @@ fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
     rule(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
     assert!(target.admit_many(4, Jitter::NONE).is_err(), "it asked for patience");
     let metrics = &target.0.metrics;
-    let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(|counter| counter.total());
+    let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(telemetry::Counter::total);
     assert_eq!(counted, [8, 1, 7]);
 }
 

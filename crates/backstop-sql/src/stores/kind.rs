@@ -53,15 +53,14 @@ impl DatabaseKind {
         let kind = Self::of(url)?;
         match kind {
             #[cfg(feature = "mysql")]
-            Self::Mysql => super::mysql::open::options(url).map(drop)?,
+            Self::Mysql => super::mysql::open::options(url).map(|_| kind),
             #[cfg(feature = "postgres")]
-            Self::Postgres => super::postgres::open::options(url).map(drop)?,
+            Self::Postgres => super::postgres::open::options(url).map(|_| kind),
             #[cfg(feature = "sqlite")]
-            Self::Sqlite => super::sqlite::open::options(url).map(drop)?,
+            Self::Sqlite => super::sqlite::open::options(url).map(|_| kind),
             #[allow(unreachable_patterns, reason = "reached where a feature is off")]
-            _ => return Err(kind.missing()),
+            _ => Err(kind.missing()),
         }
-        Ok(kind)
     }
 
     /// All migrations for a table of that name as one SQL text, for whoever runs them with a tool of their

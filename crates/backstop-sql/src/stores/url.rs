@@ -157,15 +157,13 @@ fn decoded(value: &str) -> Cow<'_, str> {
     let mut rest = value.as_bytes();
     while let Some((byte, behind)) = rest.split_first() {
         let digits = behind.get(..2).and_then(|digits| str::from_utf8(digits).ok());
-        match digits.filter(|_| *byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(escaped) => {
-                bytes.push(escaped);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(if *byte == b'+' { b' ' } else { *byte });
-                rest = behind;
-            }
+        let digits = digits.filter(|_| *byte == b'%');
+        if let Some(escaped) = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            bytes.push(escaped);
+            rest = &behind[2..];
+        } else {
+            bytes.push(if *byte == b'+' { b' ' } else { *byte });
+            rest = behind;
         }
     }
     Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())

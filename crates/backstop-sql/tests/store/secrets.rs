@@ -69,9 +69,10 @@ fn hostile(random: &mut fastrand::Rng) -> String {
         "password" => format!("user:{password}@"),
         _ => some(&["", "user@"]),
     };
-    let query = match login.contains(CANARY) {
-        true => some(&["", "?", "?sslmode=disable", "?x=y", "?sslmode"]),
-        false => format!("?{}={password}", some(&PARAMETERS)),
+    let query = if login.contains(CANARY) {
+        some(&["", "?", "?sslmode=disable", "?x=y", "?sslmode"])
+    } else {
+        format!("?{}={password}", some(&PARAMETERS))
     };
     format!("{scheme}{colon}{login}{host}/database{query}")
 }

@@ -66,7 +66,7 @@ async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<Sqli
     // SQLite would wait at a pipe for ever.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
         let source = sqlx::Error::Io(std::io::Error::other("it is no regular file"));
-        return Err(Error::Open { path: path.into(), source });
+        return Err(Error::Open { path, source });
     }
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
@@ -76,5 +76,5 @@ async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<Sqli
         .max_connections(connections)
         .connect_with(options)
         .await
-        .map_err(|source| Error::Open { path: path.into(), source })
+        .map_err(|source| Error::Open { path, source })
 }
