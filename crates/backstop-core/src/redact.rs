@@ -32,30 +32,28 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept + rest)
 }
 
-/// Splits at the next URL, which begins behind its two slashes and ends where no URL goes on.
+/// Splits at the next URL, which begins behind its slashes and ends where no URL goes on.
 fn next_url(text: &str) -> Option<(&str, &str, &str)> {
-    let plain = text.find("//").map(|at| (at + "//".len(), "\"'<>`|{}\\"));
-    let escaped = text.find(ESCAPED).map(|at| (at + ESCAPED.len(), "\"'<>`|{}"));
-    let (begin, marks) = plain.into_iter().chain(escaped).min()?;
+    let plain = text.find("//").map(|at| (at, "\"'<>`|{}\\"));
+    let escaped = text.find(ESCAPED).map(|at| (at, "\"'<>`|{}"));
+    let (at, marks) = plain.into_iter().chain(escaped).min()?;
+    let begin = text.len() - text[at..].trim_start_matches(['/', '\\']).len();
+    let url = &text[begin..];
     let ends = |c: char| c.is_whitespace() || c.is_control() || marks.contains(c);
-    let length = text[begin..].find(ends).unwrap_or(text.len() - begin);
-    Some((&text[..begin], &text[begin..begin + length], &text[begin + length..]))
+    let length = url.find(ends).unwrap_or(url.len());
+    Some((&text[..begin], &url[..length], &url[length..]))
 }
 
 fn push_url(kept: &mut String, url: &str) {
-    let (authority, path) = url.split_at(url.find(['/', '?', '#']).unwrap_or(url.len()));
-    // A password with a slash in it would end the authority too early: what stands before an `@` goes anyway.
-    match (authority.rfind('@'), url.rfind('@')) {
-        (Some(at), _) => {
-            *kept += HIDDEN;
-            *kept += &authority[at..];
-            push_query(kept, path);
-        }
-        (None, Some(at)) if authority.contains(':') => {
+    let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+    // A password with a slash in it would end the authority too early, and another URL may stand in the path: what stands
+    // before the last `@` goes anyway.
+    match url.rfind('@').filter(|at| authority.contains('@') || url[..*at].contains(':')) {
+        Some(at) => {
             *kept += HIDDEN;
             push_query(kept, &url[at..]);
         }
-        _ => push_query(kept, url),
+        None => push_query(kept, url),
     }
 }
 
@@ -90,11 +88,37 @@ mod tests {
             ("(https://u:p@h/x), \"amqp://u:p@h\"", "(https://***@h/x), \"amqp://***@h\""),
             ("redis://:pa@ss@host/0", "redis://***@host/0"),
             ("ftp://u:pa/ss@host", "ftp://***@host"),
+            ("https://h/?next=https://u:p@host/x", "https://***@host/x"),
+            ("file:///u:p@host", "file:///***@host"),
             ("see //u:p@host/x and c:\\\\d", "see //***@host/x and c:\\\\d"),
             (r#"{"next":"https:\/\/u:p@host\/x"}"#, r#"{"next":"https:\/\/***@host\/x"}"#),
             ("mail me@example.org at http://host:80/", "mail me@example.org at http://host:80/"),
         ] {
             assert_eq!(redacted(text), kept);
+        }
+    }
+
+    #[test]
+    fn a_password_is_hidden_wherever_its_url_stands() {
+        const CANARY: &str = "c4n4ryS3cret";
+        let noise =
+            ["", "", "1", "a", ":", "/", "?", "#", "@", "&", "=", "%", "%2F", "[", "]", ";", ",", "é"];
+        let around =
+            ["", " ", "(", ")", "\"", "'", "<a href=", ">", ": ", "//", "x//y ", "\n", "https://h/ ", "\\/"];
+        let mut random = fastrand::Rng::with_seed(13);
+        for _ in 0..50_000 {
+            let mut some =
+                |choices: &[&str]| random.choice(choices.iter().copied()).unwrap_or_default().to_owned();
+            let password = some(&noise) + &some(&noise) + CANARY + &some(&noise);
+            let slashes = some(&["//", "//", ESCAPED]);
+            let url = some(&["https:", "postgres:", "amqp+ssl:", ""])
+                + &slashes
+                + "user:"
+                + &password
+                + "@host/path";
+            let text = some(&around) + &some(&around) + &url + &some(&around) + &some(&around);
+            let kept = redacted(&text);
+            assert!(!kept.contains(CANARY), "{text:?}: {kept:?}");
         }
     }
 

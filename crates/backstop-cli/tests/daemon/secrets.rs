@@ -110,6 +110,25 @@ fn pipes_and_devices_are_refused_as_files_and_not_waited_for() {
 }
 
 #[test]
+fn pipes_and_devices_that_the_environment_names_are_refused_too() {
+    let hook =
+        "outbox: {database: {url: 'sqlite:a.db'}, handlers: [{event-type: T, http: {url: 'https://h/'}}]}\n";
+    for (settings, name) in [
+        (on("postgres://u@127.0.0.1:1/d"), "PGPASSFILE"),
+        (on("postgres://u@127.0.0.1:1/d"), "PGSSLROOTCERT"),
+        (on("mysql://u@127.0.0.1:1/d"), "SSL_CERT_FILE"),
+        (hook.to_owned(), "SSL_CERT_FILE"),
+    ] {
+        let place = Place::with(&settings);
+        let pipe = place.file("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let told = place.variable(name, pipe.display().to_string()).run(&["check"]).with(1).complained;
+        assert!(told.contains(&format!("the environment variable {name} names")), "{told}");
+        assert!(told.contains("no regular file"), "{told}");
+    }
+}
+
+#[test]
 fn nothing_in_a_file_reaches_the_terminal_as_a_command() {
     let settings = "\
 outbox:

@@ -46,6 +46,15 @@ impl Form {
         self.check_query(query).map_err(wrong)
     }
 
+    /// Looks at the files that a driver reads because environment variables name them.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(super) fn check_environment(&self, names: &[&str]) -> Result<(), Error> {
+        let set = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+        let mut checked =
+            set.map(|(name, path)| check_file(&format!("the environment variable {name}"), path.as_ref()));
+        checked.find_map(Result::err).map_or(Ok(()), |why| Err(Error::Url { why, example: self.example }))
+    }
+
     /// What is said when the driver does not understand the URL. Its own words may quote it.
     pub(super) fn unreadable(&self) -> Error {
         let why = format!("its host, its port or a parameter cannot be read; {ENCODE}");

@@ -33,6 +33,7 @@ pub async fn open_sized(url: &str, connections: u32) -> Result<MySqlPool, Error>
 /// How the database of a URL is reached.
 pub(crate) fn options(url: &str) -> Result<MySqlConnectOptions, Error> {
     FORM.check(url)?;
+    FORM.check_environment(&["SSL_CERT_FILE"])?;
     let options: MySqlConnectOptions = url.parse().map_err(|_| FORM.unreadable())?;
     Ok(options.timezone(String::from("+00:00")).charset("utf8mb4"))
 }

@@ -35,11 +35,7 @@ pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
 pub(crate) fn options(url: &str) -> Result<PgConnectOptions, Error> {
     FORM.check(url)?;
     // The driver reads these by itself, as PostgreSQL's own programs do.
-    for name in ["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY"] {
-        let Some(path) = std::env::var_os(name) else { continue };
-        url::check_file(&format!("the environment variable {name}"), path.as_ref())
-            .map_err(|why| Error::Url { why, example: FORM.example })?;
-    }
+    FORM.check_environment(&["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "SSL_CERT_FILE"])?;
     let options: PgConnectOptions = url.parse().map_err(|_| FORM.unreadable())?;
     let named = options.get_application_name().is_some();
     Ok(if named { options } else { options.application_name("backstop") })
