@@ -1,8 +1,10 @@
 //! The log: to standard error, quiet unless asked.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
 
 use tracing_subscriber::EnvFilter;
+
+use crate::plain::is_invisible;
 
 /// Starts the log. `BACKSTOP_LOG` wins over the flags, in the syntax of `RUST_LOG`.
 pub(crate) fn start(verbose: u8) {
@@ -13,6 +15,44 @@ pub(crate) fn start(verbose: u8) {
         _ => "debug",
     };
     let filter = EnvFilter::try_from_env("BACKSTOP_LOG").unwrap_or_else(|_| EnvFilter::new(by_flags));
-    let colours = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
+    let colours = io::stderr().is_terminal();
+    let lines = || Lines(io::stderr());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(colours).init();
+}
+
+/// Keeps each line of the log one line, whatever others have put into it. Escape sequences of values are escaped before
+/// they come here; those that are left are the colours.
+struct Lines<W>(W);
+
+impl<W: Write> Write for Lines<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(line);
+        let (body, end) = text.strip_suffix('\n').map_or((&*text, ""), |body| (body, "\n"));
+        let mut kept = String::with_capacity(line.len());
+        for c in body.chars() {
+            if (c.is_control() && c != '\u{1b}') || is_invisible(c) {
+                kept.extend(c.escape_unicode());
+            } else {
+                kept.push(c);
+            }
+        }
+        self.0.write_all((kept + end).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_stays_one_line() {
+        let mut written = Vec::new();
+        Lines(&mut written).write_all(b"WARN a\nINFO forged\r\x1b[0m \xe2\x80\xae!\n").unwrap();
+        assert_eq!(String::from_utf8(written).unwrap(), "WARN a\\u{a}INFO forged\\u{d}\x1b[0m \\u{202e}!\n");
+    }
 }

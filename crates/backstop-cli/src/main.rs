@@ -7,6 +7,7 @@ mod demo;
 mod dlq;
 mod handlers;
 mod logging;
+mod plain;
 mod serve;
 mod signals;
 
@@ -36,7 +37,7 @@ async fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One sentence for a person, whatever RUST_BACKTRACE says.
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", plain::told(&error));
             ExitCode::FAILURE
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::redact::redacted;
 use crate::retry::{Decision, Jitter, Retry};
 use crate::{Failure, Outcome};
 
@@ -48,7 +49,8 @@ pub fn decide(retry: &Retry, attempts: u32, answer: Result<Outcome, Failure>, ji
         Ok(Outcome::RetryAfter(after)) => Settlement::Deferred { after },
         Ok(Outcome::Dead(reason)) => {
             // A fixed text, because nothing would wipe the error of an earlier try.
-            Settlement::Dead { error: reason.unwrap_or_else(|| "the handler gave the event up".to_owned()) }
+            let error = reason.map(|reason| redacted(&reason).into_owned());
+            Settlement::Dead { error: error.unwrap_or_else(|| "the handler gave the event up".to_owned()) }
         }
         Err(failure) => {
             let error = failure.to_string();
@@ -75,6 +77,10 @@ mod tests {
         assert_eq!(
             settled(0, Ok(Outcome::dead_because("refused"))),
             Settlement::Dead { error: "refused".into() }
+        );
+        assert_eq!(
+            settled(0, Ok(Outcome::dead_because("https://joe:s3cret@h/ is closed"))),
+            Settlement::Dead { error: "https://***@h/ is closed".into() }
         );
         assert_eq!(
             settled(0, Ok(Outcome::dead())),

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::event::PayloadError;
+use crate::redact::redacted;
 
 /// What a failure means for the event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,22 +116,23 @@ impl Failure {
     }
 }
 
-/// Writes class, message and the chain of causes on one line, without saying anything twice.
+/// Writes class, message and the chain of causes on one line, without saying anything twice, and without what
+/// [opens doors](crate::redact): HTTP clients like to quote the URL, and this goes into tables, files and logs.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.class)?;
+        let mut told = self.class.to_string();
         let mut last = Cow::Borrowed(self.message().unwrap_or_default());
         if !last.is_empty() {
-            write!(f, ": {last}")?;
+            told.extend([": ", &last]);
         }
         for cause in causes(self.source()) {
             let text = cause.to_string();
             if !last.contains(&text) {
-                write!(f, ": {text}")?;
+                told.extend([": ", &text]);
                 last = Cow::Owned(text);
             }
         }
-        Ok(())
+        f.write_str(&redacted(&told))
     }
 }
 
@@ -188,6 +190,18 @@ mod tests {
         let both = Failure::retry_after(delay).message_is("busy").caused_by("reset by peer");
         assert_eq!(both.delay(), Some(delay));
         assert_eq!(both.to_string(), "retry-after: busy: reset by peer");
+    }
+
+    #[test]
+    fn no_failure_tells_a_password_that_stands_in_a_url() {
+        let refused =
+            std::io::Error::other("error sending request for url (https://joe:s3cret@h/?token=t0p)");
+        let failure = Failure::from(refused).message_is("GET //joe:s3cret@h failed");
+        assert_eq!(
+            failure.to_string(),
+            "error: GET //***@h failed: error sending request for url (https://***@h/?token=***"
+        );
+        assert!(!format!("{failure:?}").contains("s3cret"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub mod failure;
 pub mod handler;
 pub mod inspect;
 pub mod outcome;
+pub mod redact;
 pub mod retry;
 pub mod setting;
 pub mod shutdown;

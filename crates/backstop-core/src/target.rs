@@ -16,6 +16,7 @@ use crate::Failure;
 use crate::breaker::{Admission, Breaker, Config, State};
 use crate::clock::{Clock, Tick};
 use crate::failure::Kind;
+use crate::redact::redacted;
 use crate::retry::Jitter;
 use crate::telemetry;
 
@@ -199,30 +200,39 @@ impl Target {
         self.0.metrics.available.set(u64::from(is_available));
     }
 
-    /// Leave to make one request, or how long to put the event off.
+    /// Leave to make one request with one event, or how long to put the event off.
     pub fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
+        self.admit_many(1, jitter)
+    }
+
+    /// Leave to make one request with so many events, or how long to put them off. They are counted one by one, and only
+    /// when it is known what becomes of them: a batch that is refused counts for nothing, since each of its events is then
+    /// sent alone.
+    pub fn admit_many(&self, events: u64, jitter: Jitter) -> Result<Permit, Duration> {
         let Inner { pace, clock, .. } = &*self.0;
         let now = clock.ticks();
         let mut standing = self.standing();
         let admitted = standing.admit(now, *pace, jitter);
         drop(standing);
         match admitted {
-            Ok(admission) => Ok(Permit { target: self.clone(), admission: Some(admission), began: now }),
+            Ok(admission) => {
+                Ok(Permit { target: self.clone(), admission: Some(admission), began: now, events })
+            }
             Err(wait) => {
-                self.0.metrics.put_off.increment();
+                self.0.metrics.put_off.add(events);
                 Err(wait)
             }
         }
     }
 
-    fn count(&self, ruling: &Ruling, status: &Status) {
+    fn count(&self, ruling: &Ruling, events: u64, status: &Status) {
         let metrics = &self.0.metrics;
-        let counter = match ruling {
-            Ruling::Done => &metrics.delivered,
-            Ruling::PutOff(_) => &metrics.put_off,
-            Ruling::Failed(_) => &metrics.failed,
-        };
-        counter.increment();
+        match ruling {
+            Ruling::Done => metrics.delivered.add(events),
+            Ruling::PutOff(_) => metrics.put_off.add(events),
+            Ruling::Failed(_) if events == 1 => metrics.failed.increment(),
+            Ruling::Failed(_) => {}
+        }
         metrics.available.set(u64::from(*status == Status::Available));
     }
 
@@ -291,6 +301,7 @@ pub struct Permit {
     target: Target,
     admission: Option<Admission>,
     began: Tick,
+    events: u64,
 }
 
 impl Permit {
@@ -311,17 +322,17 @@ impl Permit {
             Verdict::Done => Ruling::Done,
             Verdict::Failed(refusal) => {
                 standing.trouble = (refusal.kind != Kind::Permanent)
-                    .then(|| format!("{}: {}", refusal.class, refusal.message));
+                    .then(|| redacted(&format!("{}: {}", refusal.class, refusal.message)).into_owned());
                 Ruling::Failed(refusal)
             }
             Verdict::Blocked(refusal) => Ruling::Failed(refusal),
             Verdict::Gone(why) => {
                 standing.disabled = true;
-                standing.trouble = Some(why);
+                standing.trouble = Some(redacted(&why).into_owned());
                 Ruling::PutOff(pace.park)
             }
             Verdict::Unavailable { wait, why } => {
-                standing.trouble = Some(why);
+                standing.trouble = Some(redacted(&why).into_owned());
                 Ruling::PutOff(standing.wait(wait, now, *pace, jitter))
             }
         };
@@ -332,7 +343,7 @@ impl Permit {
         // Whoever reads the log may be slow, and nobody else should wait for that.
         drop(standing);
         tell_changes(target.name(), before, after, &status);
-        target.count(&ruling, &status);
+        target.count(&ruling, self.events, &status);
         ruling
     }
 }

@@ -164,9 +164,9 @@ component! {
     /// assert_eq!(orders.delivered.total(), 1);
     /// ```
     Target, TARGET, prefix "target",
-    delivered: Counter "delivered", "Requests that the target confirmed.";
-    put_off: Counter "put.off", "Requests put off or not made because the target is away; no try is counted.";
-    failed: Counter "failed", "Requests that the target refused or failed on.";
+    delivered: Counter "delivered", "Events that the target confirmed.";
+    put_off: Counter "put.off", "Events put off because the target is away; no try is counted.";
+    failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
 }
 

@@ -333,7 +333,11 @@ impl WebhookBuilder {
                     faults.add("header", format!("must not have line breaks in the value of {name}"));
                 }
                 (Err(_), _) => {
-                    faults.add("header", format!("must have a name that HTTP allows, this is {name:?}"));
+                    // Not repeated: with name and value exchanged it is a secret.
+                    faults.add(
+                        "header",
+                        "must have a name that HTTP allows, as authorization, and its value behind it",
+                    );
                 }
             }
         }
@@ -393,7 +397,10 @@ impl fmt::Debug for WebhookBuilder {
             .field("format", &self.format)
             .field("source", &self.source)
             .field("secrets", &self.secrets.len())
-            .field("headers", &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>())
+            .field(
+                "headers",
+                &self.headers.iter().flat_map(|(name, _)| HeaderName::try_from(name)).collect::<Vec<_>>(),
+            )
             .finish_non_exhaustive()
     }
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use backstop_core::redact::redacted;
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
@@ -114,12 +115,20 @@ async fn drain(mut body: Incoming, limit: usize, beginning: &mut BytesMut) {
     }
 }
 
-/// The beginning of a text for an operator's eyes: one line, no control characters, not long.
+/// The beginning of a text for an operator's eyes: one line, no control characters, no passwords of URLs, not long.
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    let words: Vec<_> =
+    let mut words: Vec<_> =
         text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
+    if bytes.len() >= EXCERPT_CHARS * 4
+        && words.last().is_some_and(|last| words.len() > 1 || last.contains("//"))
+    {
+        // The rest of the last one was not kept, and a password is known by the `@` behind it.
+        words.pop();
+    }
+    // Before it is cut, for the same reason.
     let line = words.join(" ");
+    let line = redacted(&line);
     let mut cut: String = line.chars().take(EXCERPT_CHARS).collect();
     if cut.len() < line.len() {
         cut.push('…');
@@ -156,5 +165,18 @@ mod tests {
         assert_eq!(cut.chars().count(), EXCERPT_CHARS + 1);
         assert!(cut.ends_with('…'));
         assert_eq!(excerpt(b""), "");
+    }
+
+    #[test]
+    fn an_excerpt_has_no_password_wherever_it_is_cut() {
+        let url = "https://joe:hunter2hunter2hunter2@example.com/x?token=hunter2";
+        for before in 0..EXCERPT_CHARS * 4 {
+            for filler in ["a", " ", "\u{2003}"] {
+                let body = filler.repeat(before / filler.len()) + " " + url + " was moved";
+                let kept = &body.as_bytes()[..body.len().min(EXCERPT_CHARS * 4)];
+                let said = excerpt(kept);
+                assert!(!said.contains("hunter2"), "{before} times {filler:?}: {said}");
+            }
+        }
     }
 }

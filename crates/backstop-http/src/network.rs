@@ -33,7 +33,10 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let rule = || format!("must be a network such as 10.0.0.0/8 or fd00::/8, this is {text:?}");
+        let rule = || {
+            let this = if text.contains('@') { String::new() } else { format!(", this is {text:?}") };
+            format!("must be a network such as 10.0.0.0/8 or fd00::/8{this}")
+        };
         let (address, prefix) =
             text.split_once('/').map_or((text, None), |(base, prefix)| (base, Some(prefix)));
         let base: IpAddr = address.parse().map_err(|_| rule())?;

@@ -1,5 +1,6 @@
 //! TLS by rustls: whom a target's certificate must be vouched for by.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use rustls::pki_types::CertificateDer;
@@ -9,6 +10,12 @@ use tokio_rustls::TlsConnector;
 
 /// TLS with the system's roots, and those given as PEM beside them.
 pub(crate) fn connector(extra_roots: &RootCertStore) -> Result<TlsConnector, String> {
+    // It would be waited for, and nothing would ever be sent.
+    if std::env::var_os("SSL_CERT_FILE")
+        .is_some_and(|path| Path::new(&path).metadata().is_ok_and(|it| !it.is_file()))
+    {
+        return Err("is https, and the environment variable SSL_CERT_FILE names no regular file".to_owned());
+    }
     let mut roots = system_roots().clone();
     roots.extend(extra_roots.roots.iter().cloned());
     if roots.is_empty() {

@@ -20,9 +20,8 @@ pub(crate) fn parse(text: &str) -> Result<Uri, String> {
         return Err("must name a host".to_owned());
     };
     if authority.as_str().contains('@') {
-        return Err(
-            "must not hold a user name or password: give them with `header(\"authorization\", …)`".to_owned()
-        );
+        return Err("must not hold a user name or password, which go into a header such as `authorization`"
+            .to_owned());
     }
     let port = authority.as_str().rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     if port.is_some() && authority.port_u16().is_none_or(|port| port == 0) {

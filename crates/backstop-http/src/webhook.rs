@@ -92,14 +92,14 @@ impl Handler for Webhook {
 impl Relay {
     async fn send_checked(&self, message: Result<Message, Refusal>) -> Ruling {
         match message.and_then(|message| self.fitting(message)) {
-            Ok(message) => self.send(message).await,
+            Ok(message) => self.send(message, 1).await,
             Err(refusal) => Ruling::Failed(refusal),
         }
     }
 
     /// The whole of a delivery: ask for leave, sign, send, judge, rule.
-    async fn send(&self, mut message: Message) -> Ruling {
-        let permit = match self.target.admit(Jitter::random()) {
+    async fn send(&self, mut message: Message, events: u64) -> Ruling {
+        let permit = match self.target.admit_many(events, Jitter::random()) {
             Ok(permit) => permit,
             Err(wait) => return Ruling::PutOff(wait),
         };
@@ -143,11 +143,11 @@ impl Relay {
         if items.is_empty() {
             return;
         }
-        let ruling = self.send(self.message_of(&items)).await;
+        let ruling = self.send(self.message_of(&items), items.len() as u64).await;
         let together = items.len() == 1 || !matches!(ruling, Ruling::Failed(_));
         for item in items {
             // One bad event must not take the others with it: a batch that failed is sent again in pieces.
-            let own = if together { ruling.clone() } else { self.send(self.message_of([&item])).await };
+            let own = if together { ruling.clone() } else { self.send(self.message_of([&item]), 1).await };
             let _ = item.answer.send(own);
         }
     }

@@ -1,6 +1,7 @@
 //! The settings of a publisher: each has a default, and every fault is reported at once.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,6 +222,12 @@ impl PublisherBuilder {
         let mut brokers = self.bootstrap_servers.split(',').map(str::trim);
         if !brokers.all(is_broker) {
             faults.add("bootstrap_servers", "must name at least one broker, as host:port");
+        } else if self.bootstrap_servers.contains('@') {
+            // librdkafka would take them for the host, and tell everybody that it cannot be found.
+            faults.add(
+                "bootstrap_servers",
+                "must not hold a user name or password, which are properties of their own",
+            );
         }
         if !is_topic(&self.topic) {
             faults.add("topic", "must have 1 to 249 letters, digits, dots, hyphens and underscores");
@@ -238,7 +245,15 @@ impl PublisherBuilder {
         if self.linger >= self.timeout || self.linger > Duration::from_secs(1) {
             faults.add("linger", "must be at most 1 s, and less than the timeout");
         }
-        for (name, _) in &self.properties {
+        for (name, value) in &self.properties {
+            // librdkafka would wait for a pipe.
+            let is_odd = |found: &std::fs::Metadata| !found.is_file() && !found.is_dir();
+            if name.starts_with("ssl.")
+                && name.ends_with(".location")
+                && Path::new(value).metadata().is_ok_and(|it| is_odd(&it))
+            {
+                faults.add("property", format!("{name} must name a regular file"));
+            }
             if is_ours(name) {
                 let rule = format!("must not set {name}: use the method for it, or leave it as it is");
                 faults.add("property", rule);
@@ -294,6 +309,10 @@ fn millis(time: Duration) -> String {
 /// What librdkafka says about a configuration, without the value, which may be a secret.
 fn told(error: KafkaError) -> String {
     match error {
+        // librdkafka quotes the value.
+        KafkaError::ClientConfig(_, said, name, value) if !value.is_empty() && said.contains(&value) => {
+            format!("{name} is not understood")
+        }
         KafkaError::ClientConfig(_, said, name, _) => format!("{name} is not understood: {said}"),
         KafkaError::ClientCreation(said) => format!("makes no producer: {said}"),
         other => other.to_string(),
@@ -305,7 +324,7 @@ impl fmt::Debug for PublisherBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.properties.iter().map(|(name, _)| name).collect();
         f.debug_struct("PublisherBuilder")
-            .field("bootstrap_servers", &self.bootstrap_servers)
+            .field("bootstrap_servers", &Some(&self.bootstrap_servers).filter(|them| !them.contains('@')))
             .field("topic", &self.topic)
             .field("mode", &self.mode)
             .field("properties", &names)

@@ -211,10 +211,8 @@ pub enum Error {
     #[error("the outbox did not stop within {0:?}; what it held stays in the table and is delivered later")]
     Drain(Duration),
 
-    /// A database server that cannot be reached, or does not let us in.
-    #[error(
-        "cannot connect to {server}: {source}; check that it runs there, and the user, password and database"
-    )]
+    /// A database server that cannot be reached.
+    #[error("cannot connect to {server}: {source}; check that it runs there and can be reached")]
     Connect {
         /// Where it should be. Never a password.
         server: String,
@@ -222,16 +220,40 @@ pub enum Error {
         source: sqlx::Error,
     },
 
-    /// A database URL that cannot be read. It is not shown, because it may hold a password.
-    #[error(
-        "the database URL cannot be used: {0}; write it like postgres://user:password@host:5432/database"
-    )]
-    Url(#[source] sqlx::Error),
+    /// A database server that answers and does not let us in.
+    #[error("{server} lets nobody in with this user and password: {said}; check them in the database URL")]
+    Login {
+        /// Where it is. Never a password.
+        server: String,
+        /// What the server said.
+        said: String,
+    },
+
+    /// A server that has no database of that name, or not for this user.
+    #[error("{server} cannot be used: {said}; create the database, or name another in the database URL")]
+    NoDatabase {
+        /// Where it is. Never a password.
+        server: String,
+        /// What the server said.
+        said: String,
+    },
+
+    /// A database URL that cannot be used. It is not shown, because it may hold a password.
+    #[error("the database URL cannot be used: {why}; write it like {example}")]
+    Url {
+        /// What is wrong with it, without any value of it.
+        why: String,
+        /// How such a URL is written.
+        example: &'static str,
+    },
 
     /// A database URL that names no database we know.
-    #[error("unknown database {scheme:?} in the URL; begin it with postgres:, mysql:, mariadb: or sqlite:")]
+    #[error(
+        "the database URL names no database that is known{}; begin it with postgres:, mysql:, mariadb: or sqlite:",
+        named(scheme)
+    )]
     Scheme {
-        /// What stands before the first colon; empty if there is none.
+        /// What stands before `://`; empty where there is no such thing, as it may be a password then.
         scheme: String,
     },
 
@@ -257,7 +279,25 @@ fn list(faults: &[SettingFault]) -> String {
     each.join("; ")
 }
 
+/// The scheme of a URL behind a sentence, if it is known.
+fn named(scheme: &str) -> String {
+    if scheme.is_empty() { String::new() } else { format!(", but {scheme:?}") }
+}
+
 impl Error {
+    /// Why there is no connection to a server.
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    pub(crate) fn connecting(server: String, source: sqlx::Error) -> Self {
+        let Some(error) = source.as_database_error() else { return Self::Connect { server, source } };
+        let (code, number, said) =
+            (error.code().unwrap_or_default(), mysql_number(error), error.message().to_owned());
+        match (&*code, number) {
+            (_, 1044 | 1049) | ("3D000", _) => Self::NoDatabase { server, said },
+            (_, 1045 | 1698) | ("28P01" | "28000", _) => Self::Login { server, said },
+            _ => Self::Connect { server, source },
+        }
+    }
+
     /// Whether the database was away, or too busy to answer: the same would succeed once it is back.
     pub(crate) fn is_outage(&self) -> bool {
         match self {

@@ -33,20 +33,39 @@ pub struct Logs {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+struct Lines {
+    caught: Arc<Mutex<Vec<(Level, String)>>>,
+    of_all: bool,
+}
 
 impl Logs {
     /// Begins to catch.
     pub fn catch() -> Self {
+        Self::into_lines(Lines::default())
+    }
+
+    /// Begins to catch what others log too, such as drivers.
+    ///
+    /// ```
+    /// use backstop_testkit::logs::Logs;
+    ///
+    /// let logs = Logs::catch_all();
+    /// tracing::debug!(target: "sqlx", "connected");
+    /// assert!(logs.all().contains("connected"));
+    /// ```
+    pub fn catch_all() -> Self {
+        Self::into_lines(Lines { of_all: true, ..Lines::default() })
+    }
+
+    fn into_lines(lines: Lines) -> Self {
         LazyLock::force(&ANOTHER);
-        let lines = Lines::default();
         let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines.clone()));
         Self { lines, _guard: guard }
     }
 
     /// The lines of a level that contain a text.
     pub fn having(&self, level: Level, text: &str) -> Vec<String> {
-        let lines = lock(&self.lines.0);
+        let lines = lock(&self.lines.caught);
         lines
             .iter()
             .filter(|(of, line)| *of == level && line.contains(text))
@@ -56,19 +75,19 @@ impl Logs {
 
     /// Every line, for messages.
     pub fn all(&self) -> String {
-        let lines = lock(&self.lines.0);
+        let lines = lock(&self.lines.caught);
         lines.iter().map(|(level, line)| format!("{level} {line}")).collect::<Vec<_>>().join("\n")
     }
 }
 
 impl<S: Subscriber> Layer<S> for Lines {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        if !event.metadata().target().starts_with("backstop") {
+        if !self.of_all && !event.metadata().target().starts_with("backstop") {
             return;
         }
         let mut line = Line(String::new());
         event.record(&mut line);
-        lock(&self.0).push((*event.metadata().level(), line.0));
+        lock(&self.caught).push((*event.metadata().level(), line.0));
     }
 }
 

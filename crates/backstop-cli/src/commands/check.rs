@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::commands::told;
 use crate::config;
 use crate::config::Settings;
+use crate::plain::plain;
 
 pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
     let checked = config::load(file)?;
@@ -17,12 +18,12 @@ pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
 }
 
 fn summarize(file: &Path, settings: &Settings) {
-    println!("{} is fine", file.display());
+    println!("{} is fine", plain(&file.display().to_string()));
     for outbox in &settings.outbox {
         println!("  outbox {}: {}", outbox.name, told(outbox));
     }
     for dlq in &settings.dlq {
-        println!("  dlq {}: {}", dlq.name, dlq.directory);
+        println!("  dlq {}: {}", dlq.name, plain(&dlq.directory));
     }
     let server = &settings.server;
     match (server.enabled, server.tokens.len()) {

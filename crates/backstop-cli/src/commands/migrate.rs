@@ -9,6 +9,7 @@ use backstop_sql::{TableName, TimeZone};
 use crate::commands::database_word;
 use crate::config;
 use crate::config::settings::Outbox;
+use crate::plain;
 
 pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
     let (settings, sections) = config::load(file)?.settings()?;
@@ -16,7 +17,7 @@ pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
     for outbox in &settings.outbox {
         // One database that is away keeps no other table back.
         if let Err(error) = migrate(outbox, triggers).await {
-            eprintln!("error: {} cannot be migrated: {error:#}", sections.told(&outbox.path));
+            eprintln!("error: {} cannot be migrated: {}", sections.told(&outbox.path), plain::told(&error));
             failed += 1;
         }
     }

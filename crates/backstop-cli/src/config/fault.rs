@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::plain::plain;
+
 /// Where something was written.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Place {
@@ -45,9 +47,11 @@ impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Fault { place, path, what } = self.fault;
         match place {
-            Place::File { line, column } => write!(f, "{}:{line}:{column}: ", self.file)?,
-            Place::Variable(name) => write!(f, "{name}: ")?,
+            Place::File { line, column } => write!(f, "{}:{line}:{column}: ", plain(self.file))?,
+            Place::Variable(name) => write!(f, "{}: ", plain(name))?,
         }
+        // They may quote the file, and that is shown on a terminal.
+        let (path, what) = (plain(path), plain(what));
         if path.is_empty() { write!(f, "{what}") } else { write!(f, "{path}: {what}") }
     }
 }

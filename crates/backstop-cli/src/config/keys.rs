@@ -379,7 +379,12 @@ static LOG: &[Key] = &[one(
 )];
 
 static HTTP: &[Key] = &[
-    one("url", Kind::WebUrl, Required("it says where events go"), "Where events are sent, by POST."),
+    one(
+        "url",
+        Kind::WebUrl,
+        Required("it says where events go"),
+        "Where events are sent, by POST. `env:NAME` or `file:PATH` if its path holds a token.",
+    ),
     one(
         "format",
         Kind::Choice(&["structured", "binary", "batched"]),

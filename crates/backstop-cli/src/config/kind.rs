@@ -3,11 +3,8 @@
 use std::net::SocketAddr;
 
 use backstop_sql::store::DatabaseKind;
-use backstop_sql::{TableName, TimeZone};
+use backstop_sql::{Error, TableName, TimeZone};
 use serde_json::{Value, json};
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::postgres::PgConnectOptions;
-use sqlx::sqlite::SqliteConnectOptions;
 
 use super::meant::suggestion;
 
@@ -35,7 +32,7 @@ pub(crate) enum Kind {
     TimeZone,
     /// The URL of a database. It may hold a password and is never shown.
     DatabaseUrl,
-    /// The URL of a web server.
+    /// The URL of a web server. Its path often holds a token, so it is never shown.
     WebUrl,
     /// Something secret, never shown.
     Secret,
@@ -57,9 +54,9 @@ pub(crate) enum Plain {
 }
 
 impl Kind {
-    /// Whether the value is a secret, which no message may repeat.
+    /// Whether the value is a secret: no message may repeat it, and it may be kept elsewhere.
     pub(crate) fn is_secret(self) -> bool {
-        matches!(self, Self::DatabaseUrl | Self::Secret)
+        matches!(self, Self::DatabaseUrl | Self::WebUrl | Self::Secret)
     }
 
     /// The value that a text stands for, or the rule it breaks, worded to follow the key.
@@ -88,8 +85,7 @@ impl Kind {
     }
 
     fn refusal(self, text: &str) -> String {
-        let shown =
-            if self.is_secret() || text.is_empty() { String::new() } else { format!(", not `{text}`") };
+        let shown = if self.may_show(text) { format!(", not `{text}`") } else { String::new() };
         let meant = match self {
             Self::Choice(words) => suggestion(text, words.iter().copied()),
             Self::Flag => suggestion(text, ["true", "false"]),
@@ -99,6 +95,15 @@ impl Kind {
             _ => String::new(),
         };
         format!("must be {}{shown}{meant}", self.rule())
+    }
+
+    /// Whether a wrong value may be repeated. In place of a hash the token itself is given easily, and anywhere a URL with
+    /// its password.
+    fn may_show(self, text: &str) -> bool {
+        let is_hidden = self.is_secret() || matches!(self, Self::Hash);
+        let looks_secret = text.contains('@')
+            || ["whsec_", "bst_", "env:", "file:"].iter().any(|begin| text.starts_with(begin));
+        !is_hidden && !looks_secret && (1..=80).contains(&text.chars().count())
     }
 
     /// What is accepted, worded to follow "must be".
@@ -144,7 +149,7 @@ impl Kind {
             Self::Table => "table name".to_owned(),
             Self::TimeZone => "`UTC`, or a distance from it such as `+02:00`".to_owned(),
             Self::DatabaseUrl => "database URL, or where it is kept".to_owned(),
-            Self::WebUrl => "URL".to_owned(),
+            Self::WebUrl => "URL, or where it is kept".to_owned(),
             Self::Secret => "where the secret is kept".to_owned(),
             Self::Address => "address and port".to_owned(),
             Self::Network => "network".to_owned(),
@@ -160,6 +165,7 @@ impl Kind {
             Self::Choice(words) => json!(words.first()),
             Self::Address => json!("127.0.0.1:0"),
             Self::TimeZone => json!("UTC"),
+            Self::WebUrl => json!("https://example.invalid/"),
             _ => json!(""),
         }
     }
@@ -188,19 +194,11 @@ fn millis(text: &str, plain: Plain) -> Option<u64> {
 }
 
 fn database_url(text: &str) -> Result<Value, String> {
-    let Ok(kind) = DatabaseKind::of(text) else { return Err(Kind::DatabaseUrl.refusal(text)) };
-    let readable = match kind {
-        DatabaseKind::Mysql => text.parse::<MySqlConnectOptions>().map(drop),
-        DatabaseKind::Postgres => text.parse::<PgConnectOptions>().map(drop),
-        DatabaseKind::Sqlite => text.parse::<SqliteConnectOptions>().map(drop),
-    };
-    // What the driver says may repeat a part of the URL, and that may be the password.
-    let example = match kind {
-        DatabaseKind::Mysql => "mysql://user:password@host:3306/database",
-        DatabaseKind::Postgres => "postgres://user:password@host:5432/database",
-        DatabaseKind::Sqlite => "sqlite:orders.db",
-    };
-    readable.map(|()| json!(text)).map_err(|_| format!("cannot be read as a URL; write it like {example}"))
+    match DatabaseKind::check(text) {
+        Ok(_) => Ok(json!(text)),
+        Err(Error::Url { why, example }) => Err(format!("cannot be used: {why}; write it like {example}")),
+        Err(_) => Err(Kind::DatabaseUrl.refusal(text)),
+    }
 }
 
 fn is_web_url(text: &str) -> bool {
@@ -276,6 +274,16 @@ mod tests {
             ["oracle://scott:tiger@h/d", "tiger", "postgres://u:tiger@h:port/d", "mysql://u:tiger@h:70000/d"]
         {
             let said = Kind::DatabaseUrl.read(wrong).unwrap_err();
+            assert!(!said.contains("tiger"), "{said}");
+        }
+        for (kind, wrong) in [
+            (Kind::WebUrl, "htps://hooks.example/tiger"),
+            (Kind::Hash, "bst_tiger"),
+            (Kind::Hash, "tiger"),
+            (Kind::Address, "http://u:tiger@h"),
+            (Kind::Network, "whsec_tiger"),
+        ] {
+            let said = kind.read(wrong).unwrap_err();
             assert!(!said.contains("tiger"), "{said}");
         }
     }

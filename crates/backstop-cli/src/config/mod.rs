@@ -6,6 +6,7 @@
 //! one look shows all of them.
 
 mod fault;
+mod file;
 mod keys;
 mod kind;
 mod meant;
@@ -17,8 +18,7 @@ mod surroundings;
 mod walk;
 mod yaml;
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -62,12 +62,11 @@ pub(crate) fn secret(text: &str) -> anyhow::Result<String> {
 fn read(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let advice = || format!("{}; name it with --config, or let `backstop init` write one", cannot());
-    let file = File::open(path).with_context(advice)?;
-    let mut bytes = Vec::new();
-    file.take(LIMIT + 1).read_to_end(&mut bytes).with_context(cannot)?;
-    if bytes.len() as u64 > LIMIT {
-        bail!("{}: it is larger than 1 MiB, and no settings are", cannot());
-    }
+    let bytes = match file::read(path, LIMIT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(advice)?,
+        read => read.with_context(cannot)?,
+    };
+    let Some(bytes) = bytes else { bail!("{}: it is larger than 1 MiB, and no settings are", cannot()) };
     String::from_utf8(bytes).ok().with_context(|| format!("{}: it is no UTF-8 text", cannot()))
 }
 
@@ -136,6 +135,8 @@ impl Sections {
     }
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

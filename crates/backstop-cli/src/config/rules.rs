@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use backstop_sql::TimeZone;
 use backstop_sql::store::DatabaseKind;
 
-use super::fault::Findings;
+use super::fault::{Findings, Place};
 use super::meant::suggestion;
 use super::settings::{Dlq, Handler, Mode, Outbox, Server, Settings};
 use super::walk::Places;
@@ -41,6 +41,14 @@ impl Rules<'_> {
     fn warn(&mut self, path: &str, what: impl Into<String>) {
         let place = self.places.of(path);
         self.findings.warn(place, path, what);
+    }
+
+    /// A section and its line, for a fault that stands elsewhere.
+    fn told(&self, path: &str) -> String {
+        match self.places.of(path) {
+            Place::File { line, .. } => format!("{path} on line {line}"),
+            Place::Variable(_) => path.to_owned(),
+        }
     }
 
     fn outbox(&mut self, outbox: &Outbox) {
@@ -192,13 +200,13 @@ impl Rules<'_> {
     /// Outboxes of one file share a process: names, tables and metrics must be apart.
     fn apart(&mut self, outboxes: &[Outbox]) {
         let (mut names, mut tables, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for (index, outbox) in outboxes.iter().enumerate() {
+        for outbox in outboxes {
             let Outbox { path, name, database, metrics, .. } = outbox;
             if outboxes.len() > 1 && !self.places.has(&format!("{path}.name")) {
                 self.fault(&format!("{path}.name"), "is required where there are several");
-            } else if let Some(before) = names.insert(name, index) {
-                // Both have the same path, so the fault stands at the second.
-                let what = format!("the name `{name}` is taken by outbox number {}", before + 1);
+            } else if let Some(before) = names.insert(name, path) {
+                let what =
+                    format!("the name `{name}` is taken by {}; give each outbox its own", self.told(before));
                 self.fault(&format!("{path}.name"), what);
             }
             let url = database.url.reveal();
@@ -224,7 +232,10 @@ impl Rules<'_> {
         let (mut names, mut directories) = (BTreeMap::new(), BTreeMap::new());
         for Dlq { path, name, directory, rolling, .. } in &settings.dlq {
             if let Some(before) = names.insert(name.as_str(), path) {
-                let what = format!("the name `{name}` is taken by {before}; give each directory its own");
+                let what = format!(
+                    "the name `{name}` is taken by {}; give each directory its own",
+                    self.told(before)
+                );
                 self.fault(&format!("{path}.name"), what);
             }
             if let Some(before) = directories.insert(directory, name).filter(|_| !directory.is_empty()) {
@@ -264,18 +275,32 @@ impl Rules<'_> {
             );
             self.fault("server.address", what);
         }
-        for host in server.hosts.iter().filter(|host| host.contains([':', '/', ' ', '@'])) {
-            let what = format!("`{host}` must be a name alone, without scheme, port or path");
-            self.fault("server.hosts", what);
+        for host in &server.hosts {
+            if let Some(what) = wrong_host(host) {
+                self.fault("server.hosts", what);
+            }
         }
         let mut names = BTreeMap::new();
         for token in tokens.iter().filter(|token| !token.name.is_empty()) {
             if let Some(before) = names.insert(&token.name, &token.path) {
-                let what = format!("the name `{}` is taken by {before}", token.name);
+                let what = format!("the name `{}` is taken by {}", token.name, self.told(before));
                 self.fault(&format!("{}.name", token.path), what);
             }
         }
     }
+}
+
+/// What is wrong with the name of a host.
+fn wrong_host(host: &str) -> Option<String> {
+    if host.contains('*') {
+        return Some(format!(
+            "`{host}` stands for no name; write each name by which it is reached, such as desk.example"
+        ));
+    }
+    let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    let shown = if host.contains('@') { String::new() } else { format!("`{host}` ") };
+    (!host.chars().all(is_plain))
+        .then(|| format!("{shown}must be a name alone, without scheme, port or path"))
 }
 
 fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {

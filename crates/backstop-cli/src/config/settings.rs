@@ -216,7 +216,7 @@ pub(crate) enum Level {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Http {
-    pub(crate) url: String,
+    pub(crate) url: Secret,
     pub(crate) format: Format,
     pub(crate) secrets: Vec<Secret>,
     #[serde(deserialize_with = "millis")]

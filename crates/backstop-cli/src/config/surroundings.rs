@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+use super::file;
 
 /// How much of a file with a secret is read.
 const SECRET_LIMIT: u64 = 64 * 1024;
@@ -43,7 +44,7 @@ impl Surroundings {
         if let Some(name) = text.strip_prefix("env:") {
             return Some(self.variable(name));
         }
-        text.strip_prefix("file:").map(|path| read_secret(&self.directory.join(path)))
+        text.strip_prefix("file:").map(|path| self.file(path))
     }
 
     fn variable(&self, name: &str) -> Result<String, String> {
@@ -51,22 +52,46 @@ impl Surroundings {
             Some(Some("")) => Err(format!("the environment variable {name} is empty")),
             Some(Some(value)) => Ok(value.to_owned()),
             Some(None) => Err(format!("the environment variable {name} is no UTF-8 text")),
-            None => Err(format!("the environment variable {name} is not set")),
+            None if is_name(name) => Err(format!("the environment variable {name} is not set")),
+            None => Err("there is no environment variable of the name behind env:, which is not shown, since it may be \
+                         the secret itself; write env:NAME"
+                .to_owned()),
         }
+    }
+
+    fn file(&self, path: &str) -> Result<String, String> {
+        let path = self.directory.join(path);
+        let cannot = |why: &dyn fmt::Display| format!("cannot read the secret in {}: {why}", path.display());
+        let read = file::read(&path, SECRET_LIMIT);
+        if read.is_err() && path.symlink_metadata().is_err() {
+            let above = path.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("."));
+            return Err(format!(
+                "there is no such file in or below {}; the rest of its path is not shown, since what follows file: may be \
+                 the secret itself",
+                above.display()
+            ));
+        }
+        let bytes = read.map_err(|error| cannot(&error))?;
+        let bytes = bytes.ok_or_else(|| cannot(&"it is longer than 64 KiB"))?;
+        let text = String::from_utf8(bytes).map_err(|_| cannot(&"it is no UTF-8 text"))?;
+        // Editors and `echo` end a file with a line break that is no part of the secret.
+        let secret = text.trim_end_matches(['\r', '\n']);
+        if secret.is_empty() { Err(cannot(&"it is empty")) } else { Ok(secret.to_owned()) }
     }
 }
 
-fn read_secret(path: &Path) -> Result<String, String> {
-    let cannot = |why: &dyn std::fmt::Display| format!("cannot read the secret in {}: {why}", path.display());
-    let mut text = String::new();
-    let opened = File::open(path).map_err(|error| cannot(&error))?;
-    opened.take(SECRET_LIMIT + 1).read_to_string(&mut text).map_err(|error| cannot(&error))?;
-    if text.len() as u64 > SECRET_LIMIT {
-        return Err(cannot(&"it is longer than 64 KiB"));
-    }
-    // Editors and `echo` end a file with a line break that is no part of the secret.
-    let secret = text.trim_end_matches(['\r', '\n']);
-    if secret.is_empty() { Err(cannot(&"it is empty")) } else { Ok(secret.to_owned()) }
+/// Whether a text is what people call a variable: words in capitals, perhaps numbered. Anything else may be a secret that
+/// was written where its name belongs.
+fn is_name(text: &str) -> bool {
+    let is_word = |word: &str| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        word.len() <= 4 || (word.len() <= 16 && letters.bytes().all(|byte| byte.is_ascii_uppercase()))
+    };
+    let is_plain = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    (1..=64).contains(&text.len())
+        && text.bytes().all(is_plain)
+        && !text.starts_with(|c: char| c.is_ascii_digit())
+        && text.split('_').all(is_word)
 }
 
 #[cfg(test)]
@@ -87,12 +112,59 @@ mod tests {
         assert_eq!(secret("file:url").as_deref(), Ok("sqlite:a.db"));
         assert_eq!(secret("env:NONE").unwrap_err(), "the environment variable NONE is not set");
         assert_eq!(secret("env:EMPTY").unwrap_err(), "the environment variable EMPTY is empty");
-        for (file, why) in
-            [("none", "No such file"), ("empty", "it is empty"), ("long", "longer than 64 KiB")]
-        {
+        std::fs::write(directory.file("bytes"), [0xff]).unwrap();
+        std::fs::create_dir(directory.file("folder")).unwrap();
+        for (file, why) in [
+            ("empty", "it is empty"),
+            ("long", "longer than 64 KiB"),
+            ("bytes", "no UTF-8 text"),
+            ("folder", "it is a directory, not a regular file"),
+            ("/dev/null", "it is a device, not a regular file"),
+        ] {
             let said = secret(&format!("file:{file}")).unwrap_err();
             assert!(said.starts_with("cannot read the secret in ") && said.contains(why), "{said}");
         }
         assert_eq!(around.secret("sqlite:c.db"), None);
+    }
+
+    #[test]
+    fn a_reference_that_is_the_secret_itself_is_not_repeated() {
+        let directory = directory();
+        let around = Surroundings::of(&[], directory.path());
+        for secret in [
+            "postgres://u:hunter2@h/d",
+            "whsec_hunter2",
+            "hunter2",
+            "hunter2==",
+            "../hunter2:x",
+            "/9j/4AAQSkZJRgABAQEAYABgAADhunter2hunter2",
+            "",
+        ] {
+            for kind in ["env", "file"] {
+                let told = around.secret(&format!("{kind}:{secret}")).unwrap().unwrap_err();
+                assert!(!told.contains("hunter2"), "{kind}:{secret}: {told}");
+            }
+        }
+        for name in ["URL", "ORDERS_DB_URL2", "_X", "K8S_URL"] {
+            let told = around.secret(&format!("env:{name}")).unwrap().unwrap_err();
+            assert_eq!(told, format!("the environment variable {name} is not set"));
+        }
+        let told = around.secret("file:no/such").unwrap().unwrap_err();
+        assert!(
+            told.starts_with(&format!("there is no such file in or below {};", directory.path().display()))
+        );
+        for key in ["JBSWY3DPEHPK3PXP", "AKIAIOSFODNN7EXAMPLE", "0123456789ABCDEF"] {
+            let told = around.secret(&format!("env:{key}")).unwrap().unwrap_err();
+            assert!(!told.contains(key), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_and_not_waited_for() {
+        let directory = directory();
+        let made = std::process::Command::new("mkfifo").arg(directory.file("pipe")).status().unwrap();
+        assert!(made.success());
+        let told = Surroundings::of(&[], directory.path()).secret("file:pipe").unwrap().unwrap_err();
+        assert!(told.ends_with("pipe: it is a pipe, not a regular file"), "{told}");
     }
 }

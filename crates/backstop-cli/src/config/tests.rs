@@ -196,8 +196,8 @@ fn several_outboxes_are_kept_apart() {
     assert_eq!(
         faults(&same),
         [
-            "f.yaml:3:6: outbox.a.name: the name `a` is taken by outbox number 1",
-            "f.yaml:3:15: outbox.a.database.table: outbox `a` has this table already",
+            "f.yaml:3:6: outbox[1].name: the name `a` is taken by outbox.a on line 2; give each outbox its own",
+            "f.yaml:3:15: outbox[1].database.table: outbox `a` has this table already",
         ]
     );
     let metrics = "metrics: {name-prefix: m}";
@@ -212,6 +212,67 @@ fn several_outboxes_are_kept_apart() {
             "outbox.b.metrics.name-prefix: `m` is taken by outbox `a`; their numbers would be mixed"
         )
     );
+}
+
+#[test]
+fn faults_of_two_outboxes_with_one_name_stand_at_their_own_lines() {
+    let told = faults(
+        "outbox:
+  - name: a
+    database: {url: 'sqlite:a.db'}
+    retry: {base-delay-ms: 2s, max-delay-ms: 1s}
+    handlers: [{event-type: Tick}]
+  - name: a
+    database: {url: 'sqlite:b.db'}
+    retry: {base-delay-ms: 2s, max-delay-ms: 1s}
+    handlers: [{event-type: Tick, dlq: none, log: }]
+",
+    );
+    let expected = [
+        "f.yaml:4:32: outbox.a.retry.max-delay-ms: must not be shorter than base-delay-ms",
+        "f.yaml:5:16: outbox.a.handlers[0]: says nowhere to go; add one of log, http, kafka",
+        "f.yaml:6:5: outbox[1].name: the name `a` is taken by outbox.a on line 2; give each outbox its own",
+        "f.yaml:8:32: outbox[1].retry.max-delay-ms: must not be shorter than base-delay-ms",
+        "f.yaml:9:35: outbox[1].handlers[0].dlq: there is no dlq with the name `none`; there is no section `dlq` at the \
+         top level",
+    ];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn control_characters_of_the_file_are_escaped() {
+    let told = faults(&with("  mode: \"\\e[2Jred\\r\\u202E\"\n  \"\\e[31m\": 1\n"));
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains(r"not `\u{1b}[2Jred\u{d}\u{202e}`"), "{told:?}");
+    assert!(told.iter().all(|line| !line.contains(char::is_control)), "{told:?}");
+}
+
+#[test]
+fn the_url_of_a_handler_is_kept_where_secrets_are_and_shown_nowhere() {
+    let to = |url: &str| LEAST.replace("log: ", &format!("http: {{url: '{url}'}}"));
+    let hook = ("HOOK", "https://hooks.example/t0ken");
+    let (given, _) = checked(&to("env:HOOK"), &[hook]).settings().unwrap();
+    let http = given.outbox[0].handlers[0].http.as_ref().unwrap();
+    assert_eq!(http.url.reveal(), "https://hooks.example/t0ken");
+    assert!(!format!("{given:?}").contains("t0ken"));
+    assert!(faults(&to("https://hooks.example/t0ken")).is_empty(), "it may also stand in the file");
+    let told = checked(&to("env:HOOK"), &[("HOOK", "htps://hooks.example/t0ken")]).faults();
+    let what = "must be a URL that begins with https:// or http://";
+    assert_eq!(told, [format!("f.yaml:3:45: outbox.handlers[0].http.url: {what}")]);
+    let told = faults(&to("https://me:t0ken@hooks.example/"));
+    assert_eq!(told, ["f.yaml:3:33: outbox.handlers[0].http: url must not hold a user name or password"]);
+}
+
+#[test]
+fn a_secret_that_stands_where_a_key_does_is_not_repeated() {
+    let told = faults(&LEAST.replace("{url: 'sqlite:a.db'}", "{url:postgres://u:tiger@h/d}"));
+    assert!(
+        told.contains(&"f.yaml:2:14: outbox.database.url: a space must follow the colon".to_owned()),
+        "{told:?}"
+    );
+    let twice = faults(&with("  'u:tiger@h': 1\n  'u:tiger@h': 2\n"));
+    assert!(twice.iter().any(|line| line.contains("the key is given twice")), "{twice:?}");
+    assert!(told.iter().chain(&twice).all(|line| !line.contains("tiger")), "{told:?} {twice:?}");
 }
 
 #[test]
@@ -297,6 +358,11 @@ fn an_open_address_needs_tokens() {
     let told = faults(&(LEAST.to_owned() + "server: {hosts: [desk.example, 'https://desk.example']}\n"));
     let what = "`https://desk.example` must be a name alone, without scheme, port or path";
     assert_eq!(told, [format!("f.yaml:4:10: server.hosts: {what}")]);
+    for host in ["*", "*.example", "desk.*"] {
+        let told = faults(&(LEAST.to_owned() + &format!("server: {{hosts: ['{host}']}}\n")));
+        let what = "stands for no name; write each name by which it is reached, such as desk.example";
+        assert_eq!(told, [format!("f.yaml:4:10: server.hosts: `{host}` {what}")]);
+    }
     let off = LEAST.to_owned() + "server: {enabled: false, address: '0.0.0.0:80'}\n";
     assert!(faults(&off).is_empty(), "what is off is reached by nobody");
 }
@@ -425,7 +491,10 @@ fn a_directory_that_nobody_knows_is_told_with_what_was_meant() {
 fn directories_are_apart_complete_and_used() {
     let two = "  dlq: a\ndlq:\n  - {name: a, directory: d}\n  - {name: a, directory: d}\n";
     let told = faults(&with(two));
-    assert!(told[0].ends_with("the name `a` is taken by dlq.a; give each directory its own"), "{told:?}");
+    assert!(
+        told[0].ends_with("the name `a` is taken by dlq.a on line 6; give each directory its own"),
+        "{told:?}"
+    );
     assert!(told[1].contains("dlq `a` has this directory already"), "{told:?}");
     let told = faults(&with("  dlq: a\ndlq: {name: a, directry: d}\n"));
     assert!(told[0].contains("dlq.directory: is required: it says where failed events are kept"), "{told:?}");

@@ -87,11 +87,14 @@ impl Walk<'_> {
             if names(keys).any(|name| name == key) || key.is_empty() {
                 continue;
             }
-            let what = if key == "<<" {
-                "merge keys are not read; write the values out".to_owned()
-            } else {
-                format!("there is no such key{}", meant(key, keys))
-            };
+            let (key, what) =
+                match key.split_once(':').filter(|(before, _)| names(keys).any(|name| name == *before)) {
+                    _ if key == "<<" => {
+                        (key.as_str(), "merge keys are not read; write the values out".to_owned())
+                    }
+                    Some((before, _)) => (before, "a space must follow the colon".to_owned()),
+                    None => (shown(key).unwrap_or("…"), format!("there is no such key{}", meant(key, keys))),
+                };
             self.findings.fault(place.clone(), &join(path, key), what);
         }
     }
@@ -132,10 +135,11 @@ impl Walk<'_> {
         };
         let mut groups = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let path = match item.name().filter(|name| Kind::Name.read(name).is_ok()) {
-                Some(name) if ["outbox", "dlq"].contains(&path) => join(path, name),
-                _ => format!("{path}[{index}]"),
-            };
+            let named = item.name().filter(|name| Kind::Name.read(name).is_ok());
+            let named = named.filter(|_| ["outbox", "dlq"].contains(&path)).map(|name| join(path, name));
+            // Of two with one name the second goes by its number: each fault stands at its own lines.
+            let path =
+                named.filter(|path| !self.places.has(path)).unwrap_or_else(|| format!("{path}[{index}]"));
             self.places.0.insert(path.clone(), item.place.clone());
             let group = self.group(&path, keys, Some(item));
             groups.push(with_path(group, &path));
@@ -234,11 +238,19 @@ fn meant(given: &str, keys: &'static [Key]) -> String {
     format!("; known are {}", names(keys).collect::<Vec<_>>().join(", "))
 }
 
+/// A key as it may be repeated: what stands there by a slip may be a URL with its password.
+pub(super) fn shown(key: &str) -> Option<&str> {
+    let plain = |c: char| c.is_alphanumeric() || "_-. ".contains(c);
+    (key.chars().count() <= 40 && key.chars().all(plain)).then_some(key)
+}
+
 /// Whether a URL has a password in it.
 fn has_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
-    let authority = rest.split('/').next().unwrap_or_default();
+    let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = place.split('/').next().unwrap_or_default();
     authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
+        || parameters.split('&').any(|parameter| parameter.starts_with("password="))
 }
 
 fn names(keys: &'static [Key]) -> impl Iterator<Item = &'static str> {

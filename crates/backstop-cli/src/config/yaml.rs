@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
 use super::fault::{Fault, Findings, Place};
+use super::walk::shown;
 
 /// How deep a file may be nested. The settings need six levels.
 const DEPTH: usize = 16;
@@ -187,8 +188,8 @@ impl Builder<'_> {
             Some(Holding::Map { entries, key }) => match (key.take(), node) {
                 (Some((key, place)), node) => match first(entries, &key) {
                     Some(before) => {
-                        let what =
-                            format!("the key `{key}` is given twice; it stands on line {before} already");
+                        let key = shown(&key).map(|key| format!(" `{key}`")).unwrap_or_default();
+                        let what = format!("the key{key} is given twice; it stands on line {before} already");
                         self.findings.add(Fault::new(place, "", what));
                     }
                     None => entries.push(Entry { key, place, node }),

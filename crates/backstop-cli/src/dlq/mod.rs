@@ -11,11 +11,13 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
 use anyhow::{Context, bail};
-use backstop_disk::dlq::{Directory, Filter, Finding, Form, Found};
+use backstop_disk::dlq::{Damaged, Directory, Filter, Finding, Form, Found};
 
 pub(crate) use args::Command;
 use output::Output;
-use shown::{entry_as_json, entry_as_line, plain};
+use shown::{entry_as_json, entry_as_line};
+
+use crate::plain::plain;
 
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
@@ -32,6 +34,13 @@ fn list(args: args::List) -> anyhow::Result<()> {
     let directory = Directory::open(args.directory)?;
     let mut output = Output::new();
     let (mut entries, mut damaged) = (0_u64, 0_u64);
+    let mut open: Option<(Damaged, u64)> = None;
+    // A file with many damaged lines is told once, when its end is known.
+    let tell = |open: Option<(Damaged, u64)>| {
+        if let Some((first, lines)) = open {
+            eprintln!("{}", plain(&damaged_line(&first, lines)));
+        }
+    };
     for found in directory.entries(args.matching.narrow(Filter::all())).take(args.limit.unwrap_or(usize::MAX))
     {
         let line = match found? {
@@ -41,7 +50,10 @@ fn list(args: args::List) -> anyhow::Result<()> {
             }
             Found::Damaged(found) => {
                 damaged += 1;
-                eprintln!("damaged: {}: {}", plain(&found.place.to_string()), plain(&found.why));
+                match &mut open {
+                    Some((first, lines)) if first.place.file() == found.place.file() => *lines += 1,
+                    _ => tell(open.replace((found, 1))),
+                }
                 continue;
             }
         };
@@ -50,6 +62,7 @@ fn list(args: args::List) -> anyhow::Result<()> {
         }
     }
     output.end()?;
+    tell(open);
     eprintln!("{}", count(entries, "entry", "entries") + &also(damaged, "damaged"));
     Ok(())
 }
@@ -70,7 +83,7 @@ fn fsck(args: &args::Fsck) -> anyhow::Result<()> {
     let mut told = Ok(true);
     let checked = Directory::open(&args.directory)?.fsck(|finding| {
         let line = match finding {
-            Finding::Damaged(damaged) => format!("damaged: {}: {}", damaged.place, damaged.why),
+            Finding::Damaged { first, lines, .. } => damaged_line(&first, lines),
             Finding::Leftover(name) => format!("left by a crash: {name}"),
             Finding::Foreign(name) => format!("not ours: {name}"),
             other => format!("{other:?}"),
@@ -132,6 +145,16 @@ fn export(args: args::Export) -> anyhow::Result<()> {
         also(done.damaged, "damaged and passed over")
     );
     Ok(())
+}
+
+/// A damaged file on a line: the first of its damaged lines, and how many more there are.
+fn damaged_line(first: &Damaged, lines: u64) -> String {
+    let more = match lines - 1 {
+        0 => String::new(),
+        1 => "; and 1 more line of it".to_owned(),
+        more => format!("; and {more} more lines of it"),
+    };
+    format!("damaged: {}: {}{more}", first.place, first.why)
 }
 
 fn count(number: u64, one: &str, many: &str) -> String {

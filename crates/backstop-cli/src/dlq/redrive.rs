@@ -9,8 +9,8 @@ use backstop_core::{Clock, SystemClock};
 use backstop_disk::dlq::{Away, Directory, Filter, Progress};
 
 use super::args;
-use super::shown::plain;
 use super::target::Target;
+use crate::plain::plain;
 use crate::signals::asked_to_end;
 
 /// How often a line about the progress is printed.

@@ -1,9 +1,11 @@
-//! Entries as an operator reads them. Event fields are hostile text, and a terminal obeys what it is shown.
+//! Entries as an operator reads them.
 
 use backstop_core::Timestamp;
 use backstop_disk::dlq::{Details, Entry};
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+use crate::plain::{is_invisible, plain};
 
 /// One line: place, time, type, id, error.
 pub(super) fn entry_as_line(entry: &Entry) -> String {
@@ -16,13 +18,30 @@ pub(super) fn entry_as_line(entry: &Entry) -> String {
 /// The whole entry as one JSON object.
 pub(super) fn entry_as_json(entry: &Entry) -> serde_json::Result<String> {
     let event: &RawValue = serde_json::from_str(entry.event.as_json())?;
-    serde_json::to_string(&Shown {
+    let json = serde_json::to_string(&Shown {
         place: entry.place.to_string(),
         failed_at: entry.failed_at,
         error: &entry.error,
         backstop: entry.details.as_ref(),
         event,
-    })
+    })?;
+    Ok(escaped(&json))
+}
+
+/// JSON that means the same and shows a terminal nothing that it acts upon.
+fn escaped(json: &str) -> String {
+    let mut kept = String::with_capacity(json.len());
+    for c in json.chars() {
+        // In a string JSON has escaped these; elsewhere they are room.
+        if c < ' ' {
+            kept.push(' ');
+        } else if c.is_control() || is_invisible(c) {
+            kept.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            kept.push(c);
+        }
+    }
+    kept
 }
 
 #[derive(Serialize)]
@@ -45,30 +64,16 @@ impl Millis for Timestamp {
     }
 }
 
-/// The text without characters that a terminal acts upon, or that hide or reorder what is around them.
-pub(super) fn plain(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || is_invisible(c) {
-            kept.extend(c.escape_unicode());
-        } else {
-            kept.push(c);
-        }
-    }
-    kept
-}
-
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_told_nothing_by_an_event() {
-        assert_eq!(plain("a\x1b[2Jb\n\u{202e}é\u{9b}"), "a\\u{1b}[2Jb\\u{a}\\u{202e}é\\u{9b}");
-        assert_eq!(plain("ordinary – 日本語 😀"), "ordinary – 日本語 😀");
+    fn json_means_the_same_after_it_was_escaped() {
+        let json = "{\"a\":\t\"\u{9b}2J\u{202e}\u{e0041}\u{7f}é\"}";
+        let plain = escaped(json);
+        assert_eq!(plain, r#"{"a": "\u009b2J\u202e\udb40\udc41\u007fé"}"#);
+        let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
+        assert_eq!(read(&plain), read(json));
     }
 }

@@ -36,11 +36,22 @@ enum Into {
 
 impl Target {
     pub(super) fn open(to: &str, web: &Web) -> anyhow::Result<Self> {
+        if to.starts_with("env:") || to.starts_with("file:") {
+            let url = config::secret(to).context("--to cannot be used")?;
+            if !url.contains("://") {
+                bail!("--to must lead to a URL; name a file as it is, without file:");
+            }
+            return Self::open(&url, web);
+        }
         if to.starts_with("https://") || to.starts_with("http://") {
             return Ok(Self::Web(webhook(to, web)?));
         }
         if let Some(place) = to.strip_prefix("kafka://") {
             return Ok(Self::Topic(publisher(place, web)?));
+        }
+        if to.contains("://") {
+            // Not repeated: it may hold a password.
+            bail!("--to names no URL that is known; begin it with https://, http:// or kafka://");
         }
         if !web.secret.is_empty() || !web.allow_network.is_empty() {
             bail!("--secret and --allow-network are for a URL, and --to names none");
@@ -78,6 +89,10 @@ fn publisher(place: &str, web: &Web) -> anyhow::Result<Publisher> {
 fn end_of(path: &Path) -> io::Result<File> {
     // Events may hold what not everybody should read.
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+    if !file.metadata()?.is_file() {
+        // What is written there is gone, and so would be the entry.
+        return Err(io::Error::other("it is no regular file"));
+    }
     if file.seek(SeekFrom::End(0))? > 0 {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;

@@ -17,7 +17,8 @@ pub(super) fn check(settings: &Http) -> Result<(), String> {
     match begun("check", settings).build() {
         Ok(_) => Ok(()),
         Err(Error::Settings { faults, .. }) => {
-            Err(told(&faults, key).replace("`allow_network`", "`allowed-networks`"))
+            let told = told(&faults, key).replace("`allow_network`", "`allowed-networks`");
+            Err(told.replace(", which go into a header such as `authorization`", ""))
         }
         Err(other) => Err(other.to_string()),
     }
@@ -34,7 +35,7 @@ fn key(fault: &SettingFault) -> &'static str {
 /// The webhook of these settings, which tells that its events come from the outbox of that name.
 pub(super) fn begun(outbox: &str, settings: &Http) -> WebhookBuilder {
     let Http { url, format, secrets, timeout, allowed_networks } = settings;
-    let webhook = Webhook::to(url).source(format!("/outbox/{outbox}")).timeout(*timeout);
+    let webhook = Webhook::to(url.reveal()).source(format!("/outbox/{outbox}")).timeout(*timeout);
     let webhook = match format {
         Format::Structured => webhook.structured(),
         Format::Binary => webhook.binary(),

@@ -21,6 +21,7 @@ use backstop_disk::dlq::DeadLetters;
 use crate::commands::told;
 use crate::config::settings::{self, Server};
 use crate::config::{self, Sections, Settings};
+use crate::plain;
 use crate::signals::asked_to_end;
 use beside::Beside;
 use outboxes::Running;
@@ -126,7 +127,7 @@ async fn start(
 }
 
 fn greet(file: &Path, settings: &Settings, url: Option<&str>) {
-    println!("backstop serves {}", file.display());
+    println!("backstop serves {}", plain::plain(&file.display().to_string()));
     for outbox in &settings.outbox {
         println!("  outbox {}: {}", outbox.name, told(outbox));
     }
@@ -140,7 +141,7 @@ async fn close(running: Vec<Running>, sections: &Sections) -> anyhow::Result<()>
     let mut failed = Vec::new();
     for (path, closing) in closing {
         if let Err(error) = closing.await.context("its task failed").flatten() {
-            failed.push(format!("{} did not end well: {error:#}", sections.told(&path)));
+            failed.push(format!("{} did not end well: {}", sections.told(&path), plain::told(&error)));
         }
     }
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }

@@ -10,6 +10,7 @@ mod migrating;
 mod python_service;
 #[path = "../receiver/mod.rs"]
 mod receiver;
+mod secrets;
 mod serving;
 mod support;
 mod targets;

@@ -116,6 +116,12 @@ impl Orders {
         row.bind(id).fetch_one(&self.0).await.unwrap()
     }
 
+    /// The errors of all events.
+    pub(crate) async fn errors(&self) -> Vec<String> {
+        let errors = sqlx::query_scalar("select coalesce(last_error, '') from outbox_event");
+        errors.fetch_all(&self.0).await.unwrap()
+    }
+
     /// Waits until an event has this status.
     pub(crate) async fn until(&self, id: &str, status: i64) {
         backstop_testkit::eventually("the event is settled", async || self.row(id).await.0 == status).await;

@@ -6,6 +6,7 @@ mod topic;
 mod web;
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -67,6 +68,70 @@ fn list_shows_one_line_for_each_and_tells_what_is_damaged() {
     assert!(complained(&output).contains("damaged: 1767225600003-torn.jsonl: not a record"), "{output:?}");
     assert!(complained(&output).ends_with("3 entries, 1 damaged\n"));
     assert!(!complained(&output).contains("4111"), "{output:?}");
+}
+
+#[test]
+fn a_file_full_of_damage_is_one_line_and_a_name_that_is_no_text_is_seen() {
+    let place = directory();
+    fs::write(place.file("1767225600000-rolling-a.jsonl"), "nonsense\n".repeat(11_925)).unwrap();
+    let odd = std::ffi::OsStr::from_bytes(b"1767225600001-\xff\x1b[2J.jsonl");
+    fs::write(place.path().join(odd), record("1", "t", "e")).unwrap();
+    let expected = [
+        "damaged: 1767225600000-rolling-a.jsonl: not a record",
+        r"damaged: 1767225600001-\xff\x1b[2J.jsonl: its name is no UTF-8 text; give it another, and it can be read",
+    ];
+    let output = dlq(&["fsck", text(place.path())]);
+    let lines: Vec<_> = said(&output).lines().collect();
+    assert_eq!(lines.len(), 2, "{output:?}");
+    assert!(
+        lines[0].starts_with(expected[0]) && lines[0].ends_with("; and 11924 more lines of it"),
+        "{}",
+        lines[0]
+    );
+    assert_eq!(lines[1], expected[1]);
+    assert!(complained(&output).contains("0 sound entries, 11926 damaged"), "{output:?}");
+
+    let output = dlq(&["list", text(place.path())]);
+    let lines: Vec<_> = complained(&output).lines().collect();
+    assert_eq!((lines.len(), lines[1], lines[2]), (3, expected[1], "0 entries, 11926 damaged"), "{output:?}");
+}
+
+#[test]
+fn json_of_an_entry_tells_a_terminal_nothing() {
+    let place = directory();
+    fs::write(place.file(FIRST), record("4\u{9b}2J", "t", "\u{202e}\u{1b}[2J")).unwrap();
+    for arguments in [vec!["list", text(place.path()), "--json"], vec!["inspect", text(place.path()), FIRST]]
+    {
+        let output = dlq(&arguments);
+        assert!(
+            !said(&output).contains(|c: char| (c.is_control() && c != '\n') || c == '\u{202e}'),
+            "{output:?}"
+        );
+        let entry: serde_json::Value = serde_json::from_str(said(&output)).unwrap();
+        assert_eq!(
+            (&entry["event"]["id"], &entry["error"]),
+            (&"4\u{9b}2J".into(), &"\u{202e}\u{1b}[2J".into())
+        );
+    }
+}
+
+#[test]
+fn a_target_is_never_repeated_and_never_a_device() {
+    let place = filled();
+    let redrive = |to: &str| dlq(&["redrive", text(place.path()), "--to", to]);
+    for to in [
+        "ftp://u:hunter2@h/",
+        "HTTPS://u:hunter2@h/",
+        "https://u:hunter2@h/",
+        "kafka://u:hunter2@h:1/t",
+        "env:hunter2",
+    ] {
+        let output = redrive(to);
+        assert!(!output.status.success() && !complained(&output).contains("hunter2"), "{to}: {output:?}");
+    }
+    let output = redrive("/dev/null");
+    assert!(complained(&output).contains("it is no regular file"), "{output:?}");
+    assert_eq!(left(&place), 4, "nothing was sent");
 }
 
 #[test]
@@ -174,14 +239,25 @@ fn redrive_sends_one_or_those_behind_one_to_standard_output() {
 #[test]
 fn what_a_full_target_does_not_take_stays() {
     let place = filled();
-    let output = dlq(&["redrive", text(place.path()), "--to", "/dev/full"]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(
-        complained(&output).contains("0 delivered, 3 failed")
-            && complained(&output).contains("No space left"),
-        "{output:?}"
-    );
-    assert_eq!(left(&place), 4);
+    // A disk that is full, as far as this process can tell.
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" dlq redrive \"$1\" --to \"$2\"";
+    let full = |to: &str, stdout: Stdio| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_backstop"), text(place.path()), to]);
+        command.env_remove("BACKSTOP_LOG").stdin(Stdio::null()).stderr(Stdio::piped()).stdout(stdout);
+        command.spawn().unwrap().wait_with_output().unwrap()
+    };
+    let elsewhere = directory();
+    let device = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for (output, why) in [
+        (full(text(&elsewhere.file("sent")), Stdio::null()), "File too large"),
+        (full("-", device.into()), "No space left"),
+    ] {
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let told = complained(&output);
+        assert!(told.contains("0 delivered, 3 failed") && told.contains(why), "{output:?}");
+        assert_eq!(left(&place), 4);
+    }
 }
 
 #[test]

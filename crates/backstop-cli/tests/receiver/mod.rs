@@ -2,9 +2,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver as Requests, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -26,6 +26,7 @@ impl Request {
 pub(crate) struct Receiver {
     address: String,
     status: Arc<AtomicU16>,
+    says: Arc<Mutex<String>>,
     requests: Requests<Request>,
 }
 
@@ -40,17 +41,21 @@ impl Receiver {
         let address = listener.local_addr().unwrap().to_string();
         let status = Arc::new(AtomicU16::new(status));
         let (sender, requests) = channel();
-        let answering = status.clone();
+        let says = Arc::new(Mutex::new(String::new()));
+        let (answering, saying) = (status.clone(), says.clone());
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (sender, status) = (sender.clone(), answering.clone());
+                let (sender, status, says) = (sender.clone(), answering.clone(), saying.clone());
                 thread::spawn(move || {
                     let mut reader = BufReader::new(stream);
                     while let Some(request) = read(&mut reader) {
                         // Before it is told: whoever hears of a request can change only later answers.
                         let status = status.load(Ordering::Relaxed);
                         let _ = sender.send(request);
-                        let answer = format!("HTTP/1.1 {status} Said\r\ncontent-length: 0\r\n\r\n");
+                        let says = says.lock().unwrap().clone();
+                        let length = says.len();
+                        let answer =
+                            format!("HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\n\r\n{says}");
                         if reader.get_mut().write_all(answer.as_bytes()).is_err() {
                             break;
                         }
@@ -58,7 +63,7 @@ impl Receiver {
                 });
             }
         });
-        Self { address, status, requests }
+        Self { address, status, says, requests }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -68,6 +73,12 @@ impl Receiver {
     /// Answers with this status from now on.
     pub(crate) fn answer(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
+    }
+
+    /// Says this in its answers from now on.
+    #[allow(dead_code, reason = "not every suite has something to say")]
+    pub(crate) fn say(&self, text: &str) {
+        text.clone_into(&mut self.says.lock().unwrap());
     }
 
     /// The next request, as soon as it is there.

@@ -25,13 +25,9 @@ impl Target {
         let flow = |name, meaning, counter: &Counter| Flow { name, meaning, total: counter.total() };
         let metrics = &inner.metrics;
         let flows = vec![
-            flow("delivered", "Requests that the target confirmed.", &metrics.delivered),
-            flow(
-                "put off",
-                "Requests put off or not made because it is away; no try is counted.",
-                &metrics.put_off,
-            ),
-            flow("failed", "Requests that the target refused or failed on.", &metrics.failed),
+            flow("delivered", "Events that the target confirmed.", &metrics.delivered),
+            flow("put off", "Events put off because it is away; no try is counted.", &metrics.put_off),
+            flow("failed", "Events that the target refused or failed on.", &metrics.failed),
         ];
         let name = self.name().to_owned();
         Report { kind: inner.kind, name, health, places: Vec::new(), flows, troubled: Vec::new() }

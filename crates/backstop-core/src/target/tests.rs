@@ -65,6 +65,31 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
 }
 
 #[test]
+fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
+    let target = Target::new("test", "t", default_breaker(), pace(), Arc::new(SystemClock));
+    let rule =
+        |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().rule(verdict, Jitter::NONE);
+    rule(7, Verdict::Done);
+    rule(5, Verdict::Failed(Refusal::permanent("http-400", "no")));
+    rule(1, Verdict::Failed(Refusal::permanent("http-400", "no")));
+    rule(1, Verdict::Done);
+    rule(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
+    assert!(target.admit_many(4, Jitter::NONE).is_err(), "it asked for patience");
+    let metrics = &target.0.metrics;
+    let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(telemetry::Counter::total);
+    assert_eq!(counted, [8, 1, 7]);
+}
+
+#[test]
+fn what_a_target_says_of_itself_is_shown_without_passwords() {
+    let target = Target::new("test", "t", default_breaker(), pace(), Arc::new(SystemClock));
+    let why = "moved to https://joe:s3cret@h/".to_owned();
+    let away = Verdict::Unavailable { wait: Some(SECOND), why };
+    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    assert_eq!(target.status(), Status::Unavailable("moved to https://***@h/".to_owned()));
+}
+
+#[test]
 fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     let clock = Arc::new(SystemClock);
     let config = Config { wait_in_open: Duration::ZERO, ..default_breaker() };

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use backstop_core::burial::{Bury, Cause};
 use backstop_core::inspect::{Inspect, Report};
+use backstop_core::redact::redacted;
 use backstop_core::{CloudEvent, Failure, telemetry};
 
 use super::directory;
 use super::look::Looking;
 use super::record::{self, Details};
-use super::redact::redacted;
 use super::settings::Settings;
 use super::writer::{Letter, Writer};
 use crate::Error;

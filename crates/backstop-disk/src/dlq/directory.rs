@@ -1,11 +1,12 @@
 //! The directory as its operator sees it: where every tool begins.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::entries::Entries;
-use super::entry::{Found, Place};
+use super::entry::{Damaged, Found, Place};
 use super::export::{self, Exported, Form};
 use super::filter::Filter;
 use super::fsck::{self, Checked, Finding};
@@ -73,6 +74,18 @@ impl Directory {
         letters.find(|found| found.place() == place).ok_or_else(missing)
     }
 
+    /// Files with events whose names are no text, one by one. No tool can name them, so they are told as damaged.
+    pub(super) fn letters_without_text(
+        &self,
+    ) -> io::Result<impl Iterator<Item = io::Result<Damaged>> + Send + use<>> {
+        let damaged = |name: String| Damaged {
+            place: Place::new(&name, 1),
+            why: "its name is no UTF-8 text; give it another, and it can be read".to_owned(),
+        };
+        let named = move |name: OsString| name::of_letter_that_is_no_text(&name).map(damaged);
+        Ok(self.filesystem.names(&self.path)?.filter_map(move |name| name.map(named).transpose()))
+    }
+
     /// Looks at every file, and tells of each that is damaged, left over or not ours. Changes nothing.
     ///
     /// ```
@@ -83,7 +96,7 @@ impl Directory {
     /// let mut findings = Vec::new();
     /// let checked = Directory::open(place.path())?.fsck(|finding| findings.push(finding))?;
     /// assert_eq!((checked.sound, checked.damaged), (0, 1));
-    /// assert!(matches!(&findings[..], [Finding::Damaged(damaged)] if damaged.why.contains("not a record")));
+    /// assert!(matches!(&findings[..], [Finding::Damaged { first, .. }] if first.why.contains("not a record")));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn fsck(&self, report: impl FnMut(Finding)) -> Result<Checked, Error> {

@@ -1,5 +1,6 @@
 //! Listing: every entry that matches, one in memory at a time.
 
+use std::fmt;
 use std::io;
 
 use super::directory::Directory;
@@ -16,11 +17,28 @@ pub struct Entries {
     filter: Filter,
     names: Pages,
     file: Option<Letters>,
+    /// Behind everything else: what no name leads to.
+    nameless: Option<Nameless>,
+}
+
+/// What is left of those.
+struct Nameless(Box<dyn Iterator<Item = io::Result<Damaged>> + Send>);
+
+impl fmt::Debug for Nameless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nameless")
+    }
 }
 
 impl Entries {
     pub(super) fn new(directory: &Directory, filter: Filter) -> Self {
-        Self { directory: directory.clone(), names: Pages::new(directory), filter, file: None }
+        Self {
+            directory: directory.clone(),
+            names: Pages::new(directory),
+            filter,
+            file: None,
+            nameless: None,
+        }
     }
 
     fn wanted(&mut self) -> Option<Found> {
@@ -29,6 +47,23 @@ impl Entries {
             Found::Entry(entry) => filter.matches(entry),
             Found::Damaged(_) => true,
         })
+    }
+
+    fn next_nameless(&mut self) -> Option<Result<Found, Error>> {
+        if self.nameless.is_none() {
+            match self.directory.letters_without_text() {
+                Ok(found) => self.nameless = Some(Nameless(Box::new(found))),
+                Err(source) => {
+                    self.nameless = Some(Nameless(Box::new(std::iter::empty())));
+                    return Some(Err(self.directory.unreadable(source)));
+                }
+            }
+        }
+        let (filter, nameless) = (&self.filter, self.nameless.as_mut()?);
+        let wanted =
+            |it: &io::Result<Damaged>| it.as_ref().map_or(true, |it| filter.may_be_in(it.place.file()));
+        let found = nameless.0.find(wanted)?;
+        Some(found.map(Found::Damaged).map_err(|source| self.directory.unreadable(source)))
     }
 
     /// Opens the next file; what cannot be opened is damaged, unless it is gone by now.
@@ -58,13 +93,14 @@ impl Iterator for Entries {
                 return Some(Ok(found));
             }
             self.file = None;
-            match self.names.next()? {
-                Ok(name) => {
+            match self.names.next() {
+                Some(Ok(name)) => {
                     if let Some(found) = self.open(&name) {
                         return Some(Ok(found));
                     }
                 }
-                Err(source) => return Some(Err(self.directory.unreadable(source))),
+                Some(Err(source)) => return Some(Err(self.directory.unreadable(source))),
+                None => return self.next_nameless(),
             }
         }
     }

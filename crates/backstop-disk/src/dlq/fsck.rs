@@ -17,8 +17,14 @@ pub(super) const FORGOTTEN: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// A file, or a line of one, that is no event. Look at it and move it away.
-    Damaged(Damaged),
+    /// A file with something in it that is no event. Look at it and move it away.
+    #[non_exhaustive]
+    Damaged {
+        /// The first such line of the file.
+        first: Damaged,
+        /// How many there are.
+        lines: u64,
+    },
     /// A file that a crash left before it was complete, an hour ago or more. Its sender was never told that the
     /// event is safe. A purge removes it.
     Leftover(String),
@@ -42,15 +48,21 @@ pub struct Checked {
 
 pub(super) fn check(directory: &Directory, mut report: impl FnMut(Finding)) -> Result<Checked, Error> {
     let mut checked = Checked::default();
+    let mut open: Option<(Damaged, u64)> = None;
     for found in directory.entries(Filter::all()) {
         match found? {
             Found::Entry(_) => checked.sound += 1,
             Found::Damaged(damaged) => {
                 checked.damaged += 1;
-                report(Finding::Damaged(damaged));
+                match &mut open {
+                    Some((first, lines)) if first.place.file() == damaged.place.file() => *lines += 1,
+                    // Files come one after the other, so the one before is at its end.
+                    _ => tell(open.replace((damaged, 1)), &mut report),
+                }
             }
         }
     }
+    tell(open, &mut report);
     let names = directory.filesystem.names(&directory.path).map_err(|source| directory.unreadable(source))?;
     for name in names {
         let name = name.map_err(|source| directory.unreadable(source))?.to_string_lossy().into_owned();
@@ -67,6 +79,12 @@ pub(super) fn check(directory: &Directory, mut report: impl FnMut(Finding)) -> R
         }
     }
     Ok(checked)
+}
+
+fn tell(damaged: Option<(Damaged, u64)>, report: &mut impl FnMut(Finding)) {
+    if let Some((first, lines)) = damaged {
+        report(Finding::Damaged { first, lines });
+    }
 }
 
 pub(super) enum Kind {

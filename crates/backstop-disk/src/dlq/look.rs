@@ -129,9 +129,12 @@ fn names(settings: &Settings) -> io::Result<(Count, Vec<String>)> {
     let mut count = 0;
     let mut oldest = BinaryHeap::with_capacity(SHOWN + 1);
     for name in settings.filesystem.names(settings.path())? {
-        let Some(name) = name?.into_string().ok().filter(|name| name::is_letter(name)) else { continue };
+        match name?.into_string() {
+            Ok(name) if name::is_letter(&name) => oldest.push(name),
+            Err(name) if name::of_letter_that_is_no_text(&name).is_some() => {}
+            _ => continue,
+        }
         count += 1;
-        oldest.push(name);
         if oldest.len() > SHOWN {
             oldest.pop();
         }

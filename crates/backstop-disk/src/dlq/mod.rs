@@ -44,7 +44,6 @@ mod pages;
 mod purge;
 mod queue;
 mod record;
-mod redact;
 mod redrive;
 mod rolling;
 mod settings;

@@ -4,6 +4,8 @@
 //! two different ids could meet in one name; and two sources may use the same id in the same millisecond. A
 //! short hash behind the id tells those apart: `<millis>-<id>-<hash>.jsonl`.
 
+use std::ffi::OsStr;
+
 use backstop_core::{CloudEvent, Timestamp};
 
 /// The ending of a file that holds events, complete.
@@ -59,6 +61,13 @@ pub(super) fn marks(of: &str) -> String {
 /// Whether a name is that of a file with events.
 pub(super) fn is_letter(name: &str) -> bool {
     name.ends_with(ENDING) && !name.starts_with('.')
+}
+
+/// The name of a file with events that is no text, so that no place can name it, in a form that can be read.
+pub(super) fn of_letter_that_is_no_text(name: &OsStr) -> Option<String> {
+    let bytes = name.as_encoded_bytes();
+    let is_letter = bytes.ends_with(ENDING.as_bytes()) && !bytes.starts_with(b".");
+    (is_letter && name.to_str().is_none()).then(|| bytes.escape_ascii().to_string())
 }
 
 /// Whether a name is that of a file with marks.

@@ -71,6 +71,9 @@ impl Purge {
                 self.purge_file(&name, &mut done)?;
             }
         }
+        let nameless = self.directory.letters_without_text();
+        let nameless = nameless.map_err(|source| self.directory.unreadable(source))?.filter_map(Result::ok);
+        done.kept += nameless.filter(|it| self.filter.may_be_in(it.place.file())).count() as u64;
         self.purge_leftovers(&mut done)?;
         if done.files > 0 && !self.dry_run {
             let synced = self.directory.filesystem.sync_directory(&self.directory.path);

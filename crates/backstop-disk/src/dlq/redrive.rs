@@ -262,6 +262,9 @@ impl Run {
         if unsynced > 0 {
             self.sync();
         }
+        let nameless = directory.letters_without_text().map_err(unreadable)?.filter_map(Result::ok);
+        let filter = &self.redrive.filter;
+        self.progress.damaged += nameless.filter(|it| filter.may_be_in(it.place.file())).count() as u64;
         self.audit();
         Ok(self.progress)
     }

@@ -1,12 +1,12 @@
 //! The wrapper: a sink that catches what its inner sink could not take.
 
 use backstop_core::burial::Cause;
+use backstop_core::redact::redacted;
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink, telemetry};
 use tracing::warn;
 
 use super::activation;
 use super::dead_letters::DeadLetters;
-use super::redact::redacted;
 use super::settings::Settings;
 use crate::Error;
 

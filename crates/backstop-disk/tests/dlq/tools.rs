@@ -1,10 +1,13 @@
 //! The operator's tools: list, inspect, check, purge and export, also on what is damaged.
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-use backstop_core::{Clock, SystemClock};
+use backstop_core::{Clock, CloudEvent, Failure, SystemClock};
 use backstop_disk::Error;
 use backstop_disk::dlq::{Directory, Filter, Finding, Form, Found};
 use backstop_testkit::servers::directory;
@@ -74,7 +77,7 @@ fn a_check_tells_everything_and_changes_nothing() {
     let told: Vec<_> = findings
         .iter()
         .map(|finding| match finding {
-            Finding::Damaged(damaged) => damaged.place.to_string(),
+            Finding::Damaged { first, .. } => first.place.to_string(),
             Finding::Leftover(name) | Finding::Foreign(name) => name.clone(),
             other => format!("{other:?}"),
         })
@@ -88,6 +91,59 @@ fn a_check_tells_everything_and_changes_nothing() {
         assert!(told.contains(&name.to_owned()), "{name}: {told:?}");
     }
     assert_eq!(names(place.path()), before);
+}
+
+#[test]
+fn a_damaged_file_is_told_once_with_its_first_line_and_how_many_there_are() {
+    let place = directory();
+    let good = format!("{{\"event\":{},\"error\":\"e\"}}\n", event("x").as_json());
+    fs::write(
+        place.file("1767225600000-rolling-a.jsonl"),
+        good.clone() + &"nonsense\n".repeat(11_925) + &good,
+    )
+    .unwrap();
+    fs::write(place.file("1767225600001-b.jsonl"), "nonsense\n").unwrap();
+    let mut told = Vec::new();
+    let checked = opened(place.path()).fsck(|finding| told.push(finding)).unwrap();
+    assert_eq!((checked.sound, checked.damaged), (2, 11_926));
+    let told: Vec<_> = told
+        .into_iter()
+        .map(|finding| match finding {
+            Finding::Damaged { first, lines, .. } => (first.place.to_string(), lines),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [("1767225600000-rolling-a.jsonl:2", 11_925), ("1767225600001-b.jsonl", 1)];
+    assert_eq!(told, expected.map(|(place, lines)| (place.to_owned(), lines)));
+}
+
+#[tokio::test]
+async fn a_file_whose_name_is_no_text_is_seen_by_every_tool_and_sent_by_none() {
+    let place = directory();
+    write(place.path(), 1_767_225_600_000, "a");
+    let content = fs::read(place.file("1767225600000-a.jsonl")).unwrap();
+    for name in [&b"1767225600001-\xff.jsonl"[..], b".1767225600001-\xff.tmp", b"n\xfftes"] {
+        fs::write(place.path().join(OsStr::from_bytes(name)), &content).unwrap();
+    }
+    let directory = opened(place.path());
+    let mut told = Vec::new();
+    let checked = directory.fsck(|finding| told.push(format!("{finding:?}"))).unwrap();
+    assert_eq!((checked.sound, checked.damaged, checked.foreign), (1, 1, 1), "{told:?}");
+    assert!(told[0].contains(r"1767225600001-\\xff.jsonl") && told[0].contains("no UTF-8 text"), "{told:?}");
+
+    let listed: Vec<_> = directory.entries(Filter::all()).map(Result::unwrap).collect();
+    assert!(matches!(&listed[..], [Found::Entry(_), Found::Damaged(_)]), "{listed:?}");
+    let before = names_of_bytes(place.path());
+    let taken = |_: CloudEvent| async { Ok::<(), Failure>(()) };
+    let sent = directory.redrive(Filter::all().event_id("none")).to(taken).await.unwrap();
+    assert_eq!((sent.delivered, sent.damaged), (0, 1));
+    let purged = directory.purge(Filter::all()).dry_run(true).run().unwrap();
+    assert_eq!((purged.events, purged.kept), (1, 1));
+    assert_eq!(names_of_bytes(place.path()), before);
+}
+
+fn names_of_bytes(path: &Path) -> BTreeSet<OsString> {
+    fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect()
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Sink for Webhook {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let relay = &self.0;
         let message = message_of(relay, &event).and_then(|message| relay.fitting(message))?;
-        let ruling = relay.send(message).await;
+        let ruling = relay.send(message, 1).await;
         relay.target.told_to_sender(ruling)
     }
 }

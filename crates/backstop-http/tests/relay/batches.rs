@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
+use backstop_core::inspect::Inspect as _;
 use backstop_core::{Clock, Event, Failure, Handler as _, Outcome, SystemClock, Timestamp};
 use backstop_http::Webhook;
 
@@ -85,6 +86,24 @@ async fn one_bad_event_does_not_bury_the_others() {
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 2);
     let refused = answers.into_iter().find_map(Result::err).unwrap();
     assert_eq!(refused.class(), "http-422");
+    assert_eq!(counted(&webhook).await, [2, 0, 1], "each event once, however often it was sent");
+}
+
+/// What an operator reads of the target: delivered, put off, failed.
+async fn counted(webhook: &Webhook) -> Vec<u64> {
+    webhook.target().report().await.flows.iter().map(|flow| flow.total).collect()
+}
+
+#[tokio::test]
+async fn a_target_counts_events_and_not_requests() {
+    let receiver = Receiver::answering([status(204), status(503)]).await;
+    let webhook = receiver.webhook().batched(10, LINGER).build().unwrap();
+    assert!(all(&webhook, 10).await.into_iter().all(|answer| answer.unwrap() == Outcome::Done));
+    assert_eq!(counted(&webhook).await, [10, 0, 0]);
+    for answer in all(&webhook, 10).await {
+        put_off(answer);
+    }
+    assert_eq!((receiver.arrived().len(), counted(&webhook).await), (2, vec![10, 10, 0]));
 }
 
 #[tokio::test]

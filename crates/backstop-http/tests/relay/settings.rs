@@ -110,3 +110,64 @@ fn nothing_secret_is_shown() {
     assert!(!format!("{bad:?}").contains("T0KEN"));
     assert!(!format!("{:?}", bad.build().unwrap_err()).contains("T0KEN"));
 }
+
+#[test]
+fn a_header_with_name_and_value_exchanged_is_not_repeated() {
+    let webhook = Webhook::to("https://example.com/").header("Bearer hunter2", "authorization");
+    assert!(!format!("{webhook:?}").contains("hunter2"), "{webhook:?}");
+    let told = webhook.allow_network("u:hunter2@h").build().unwrap_err().to_string();
+    assert!(told.contains("header must have a name that HTTP allows") && !told.contains("hunter2"), "{told}");
+}
+
+const CANARY: &str = "c4n4ryS3cret";
+
+/// A URL with a secret where secrets stand: as a password, in the path or in the query.
+fn hostile(random: &mut fastrand::Rng) -> String {
+    let noise = [
+        "", "", "1", "12", "a", ":", "/", "//", "?", "#", "@", "&", "=", "%", "%2F", "[", "]", " ", "\n",
+        "é", "\\",
+    ];
+    let mut some = |choices: &[&str]| random.choice(choices.iter().copied()).unwrap_or_default().to_owned();
+    let scheme =
+        some(&["https", "http", "http", "HTTPS", "htps", ""]) + &some(&["://", "://", ":/", ":", "//", ""]);
+    let secret = some(&noise) + &some(&noise) + CANARY + &some(&noise);
+    let host = some(&[
+        "example.com",
+        "example.com",
+        "example.com:81",
+        "1.1.1.1",
+        "[::1]:9",
+        "h:0",
+        "h:99999",
+        "10.0.0.1:80",
+        "127.1",
+    ]);
+    match some(&["password", "path"]).as_str() {
+        "password" => format!("{scheme}user:{secret}@{host}/hooks"),
+        _ => format!("{scheme}{host}{}{secret}", some(&["/", "/x/", "?", "/?token=", "/#"])),
+    }
+}
+
+#[test]
+fn no_hostile_url_shows_its_secret() {
+    let mut random = fastrand::Rng::with_seed(13);
+    let (mut refused, mut taken) = (0, 0);
+    for _ in 0..5_000 {
+        let url = hostile(&mut random);
+        let builder = Webhook::to(&url);
+        let before = format!("{builder:?}");
+        let built = match builder.build() {
+            Ok(webhook) => {
+                taken += 1;
+                format!("{webhook:?} {}", webhook.target().name())
+            }
+            Err(error) => {
+                refused += 1;
+                format!("{error} {error:?}")
+            }
+        };
+        let said = before + &built;
+        assert!(!said.contains(CANARY), "{url:?}: {said}");
+    }
+    assert!(refused > 500 && taken > 100, "{refused} refused, {taken} taken");
+}

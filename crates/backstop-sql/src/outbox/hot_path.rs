@@ -140,7 +140,9 @@ impl HotPath {
             }
             Err(error) => {
                 tracing::warn!(%error, events = events.len(), "cannot look for committed events; the poller does");
-                events.iter().for_each(|event| self.leave(event));
+                for event in events {
+                    self.leave(event);
+                }
             }
         }
     }

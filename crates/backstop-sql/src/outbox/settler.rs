@@ -298,7 +298,7 @@ impl Desk {
             }
             match self.try_to_write(&settles, said_before).await {
                 Ok(answer) => {
-                    self.answered(alike, answer, refused);
+                    self.answered(alike, &answer, refused);
                     return None;
                 }
                 // Also while closing, which ends this when its patience does.
@@ -319,7 +319,7 @@ impl Desk {
         }
     }
 
-    fn answered(&mut self, alike: &[&Settled], answer: Answer, refused: &mut Refused) {
+    fn answered(&mut self, alike: &[&Settled], answer: &Answer, refused: &mut Refused) {
         let (lost, kept): (Vec<_>, Vec<_>) =
             alike.iter().partition(|settled| answer.swallowed.contains(&settled.settle.id));
         self.told(&kept, answer.changed);

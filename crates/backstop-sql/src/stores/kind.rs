@@ -26,12 +26,40 @@ pub enum DatabaseKind {
 impl DatabaseKind {
     /// The kind that a URL's scheme names. The database need not be compiled in.
     pub fn of(url: &str) -> Result<Self, Error> {
-        let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+        let (scheme, rest) = url.split_once(':').unwrap_or_default();
         match scheme.to_ascii_lowercase().as_str() {
             "mysql" | "mariadb" => Ok(Self::Mysql),
             "postgres" | "postgresql" => Ok(Self::Postgres),
             "sqlite" => Ok(Self::Sqlite),
-            _ => Err(Error::Scheme { scheme: scheme.to_owned() }),
+            // What only looks like a URL may be a password with a colon in it.
+            _ => {
+                let shown = rest.starts_with("//") && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
+                Err(Error::Scheme { scheme: if shown { scheme.to_owned() } else { String::new() } })
+            }
+        }
+    }
+
+    /// Checks a URL as opening it does, without opening anything. No error repeats what may be a password.
+    ///
+    /// ```
+    /// use backstop_sql::store::DatabaseKind;
+    ///
+    /// assert_eq!(DatabaseKind::check("sqlite:orders.db")?, DatabaseKind::Sqlite);
+    /// let error = DatabaseKind::check("sqlite:orders.db?pasword=hunter2").unwrap_err().to_string();
+    /// assert!(error.contains("pasword") && !error.contains("hunter2"));
+    /// # Ok::<(), backstop_sql::Error>(())
+    /// ```
+    pub fn check(url: &str) -> Result<Self, Error> {
+        let kind = Self::of(url)?;
+        match kind {
+            #[cfg(feature = "mysql")]
+            Self::Mysql => super::mysql::open::options(url).map(|_| kind),
+            #[cfg(feature = "postgres")]
+            Self::Postgres => super::postgres::open::options(url).map(|_| kind),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => super::sqlite::open::options(url).map(|_| kind),
+            #[allow(unreachable_patterns, reason = "reached where a feature is off")]
+            _ => Err(kind.missing()),
         }
     }
 
@@ -108,7 +136,14 @@ mod tests {
         ] {
             assert_eq!(DatabaseKind::of(url).unwrap(), kind, "{url}");
         }
-        for (url, scheme) in [("oracle://scott:tiger@h/d", "oracle"), ("tiger", ""), ("", "")] {
+        for (url, scheme) in [
+            ("oracle://scott:tiger@h/d", "oracle"),
+            ("tiger", ""),
+            ("", ""),
+            ("tiger:x", ""),
+            ("scott:tiger@h/d", ""),
+            ("t1ger://", ""),
+        ] {
             let error = DatabaseKind::of(url).unwrap_err();
             assert!(matches!(&error, Error::Scheme { scheme: found } if found == scheme), "{url}: {error}");
             assert!(!error.to_string().contains("tiger"), "{error}");

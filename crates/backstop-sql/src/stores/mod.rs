@@ -14,6 +14,8 @@ mod sql;
 #[cfg(feature = "sqlite")]
 pub(crate) mod sqlite;
 mod statements;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
+mod url;
 mod zone;
 
 use std::fmt;

@@ -89,8 +89,8 @@ fn to_row(codec: &dyn HeaderCodec, values: Vec<Value>, owner: Option<&Arc<str>>)
 fn shown_id(value: &Value) -> String {
     match value {
         Value::Bytes(bytes) => {
-            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            format!("x'{hex}'")
+            let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("x'{}'", hex.concat())
         }
         other => text(other).unwrap_or_default(),
     }

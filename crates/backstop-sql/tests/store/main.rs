@@ -17,6 +17,7 @@ mod poll;
 mod purge;
 mod refusals;
 mod schema;
+mod secrets;
 mod settle;
 mod transactions;
 mod unreadable;

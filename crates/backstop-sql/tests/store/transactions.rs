@@ -9,7 +9,7 @@ fn named(ids: &str) -> Vec<String> {
     ids.chars().map(String::from).collect()
 }
 
-async fn sorted(found: Result<Vec<String>, Error>) -> String {
+fn sorted(found: Result<Vec<String>, Error>) -> String {
     let mut found = found.unwrap();
     found.sort();
     found.concat()
@@ -24,10 +24,10 @@ backstop_testkit::suite! {
         transaction.execute(&it.statement("savepoint mine")).await.unwrap();
         it.store.insert(&mut *transaction, &[event("b", 1), event("c", 2)], None).await.unwrap();
         transaction.execute(&it.statement("rollback to savepoint mine")).await.unwrap();
-        assert_eq!(sorted(it.store.present(Some(&mut *transaction), &named("abc")).await).await, "a");
-        assert_eq!(sorted(it.store.present(None, &named("abc")).await).await, "", "nobody else sees it yet");
+        assert_eq!(sorted(it.store.present(Some(&mut *transaction), &named("abc")).await), "a");
+        assert_eq!(sorted(it.store.present(None, &named("abc")).await), "", "nobody else sees it yet");
         transaction.commit().await.unwrap();
-        assert_eq!(sorted(it.store.present(None, &named("abcd")).await).await, "a");
+        assert_eq!(sorted(it.store.present(None, &named("abcd")).await), "a");
     }
 }
 
@@ -41,7 +41,7 @@ backstop_testkit::suite! {
         let error = it.store.present(Some(&mut *transaction), &named("a")).await.unwrap_err();
         assert!(matches!(error, Error::RolledBack { .. }), "{error}");
         transaction.commit().await.expect("so says the driver");
-        assert_eq!(sorted(it.store.present(None, &named("a")).await).await, "");
+        assert_eq!(sorted(it.store.present(None, &named("a")).await), "");
     }
 
     async fn a_transaction_that_was_ended_by_hand_is_known_too(it) {

@@ -4,6 +4,7 @@
 //! alone has the table's. Either takes its own first and then looks for the other's: of two that come at once, one sees
 //! the other, or both do.
 
+use sqlx::query::QueryScalar;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
 
 use super::super::Share;
@@ -61,19 +62,17 @@ impl Locked {
     async fn is_any_taken(&mut self, locks: &[String]) -> Result<bool, sqlx::Error> {
         let each = vec!["is_used_lock(?)"; locks.len()].join(", ");
         let ask = format!("select coalesce({each}, null) is not null");
-        let ask = locks.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), |ask, lock| ask.bind(lock));
+        let ask = locks.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), QueryScalar::bind);
         let taken: i64 = ask.fetch_one(&mut self.connection).await?;
         Ok(taken == 1)
     }
 
     /// Takes the first seat that is free.
     async fn take_a_seat(&mut self, seats: &[String]) -> Result<bool, sqlx::Error> {
-        let mut ask = String::from("select case");
-        for number in 0..seats.len() {
-            ask += &format!(" when get_lock(?, 0) = 1 then {number}");
-        }
-        ask += " end";
-        let ask = seats.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), |ask, seat| ask.bind(seat));
+        let each: Vec<_> =
+            (0..seats.len()).map(|number| format!("when get_lock(?, 0) = 1 then {number}")).collect();
+        let ask = format!("select case {} end", each.join(" "));
+        let ask = seats.iter().fold(sqlx::query_scalar(AssertSqlSafe(ask)), QueryScalar::bind);
         let taken: Option<i64> = ask.fetch_one(&mut self.connection).await?;
         let number = taken.and_then(|number| usize::try_from(number).ok());
         self.lock = number.and_then(|number| seats.get(number).cloned());

@@ -6,6 +6,7 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use crate::Error;
+use crate::stores::url::{self, Form, Takes};
 
 /// Opens the database of a URL: `postgres://user:password@host:5432/database`.
 ///
@@ -23,16 +24,48 @@ pub async fn open(url: &str) -> Result<PgPool, Error> {
 
 /// [`open`] with at most so many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
-    let mut options: PgConnectOptions = url.parse().map_err(Error::Url)?;
-    if options.get_application_name().is_none() {
-        options = options.application_name("backstop");
-    }
+    let options = options(url)?;
     let database = options.get_database().unwrap_or(options.get_username());
     let server = format!("PostgreSQL at {}:{}, database {database}", options.get_host(), options.get_port());
-    PgPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(Duration::from_secs(10))
-        .connect_with(options)
-        .await
-        .map_err(|source| Error::Connect { server, source })
+    let pool = PgPoolOptions::new().max_connections(connections).acquire_timeout(Duration::from_secs(10));
+    url::connect(pool, options, server).await
 }
+
+/// How the database of a URL is reached.
+pub(crate) fn options(url: &str) -> Result<PgConnectOptions, Error> {
+    FORM.check(url)?;
+    // The driver reads these by itself, as PostgreSQL's own programs do.
+    FORM.check_environment(&["PGPASSFILE", "PGSSLROOTCERT", "PGSSLCERT", "PGSSLKEY", "SSL_CERT_FILE"])?;
+    let options: PgConnectOptions = url.parse().map_err(|_| FORM.unreadable())?;
+    let named = options.get_application_name().is_some();
+    Ok(if named { options } else { options.application_name("backstop") })
+}
+
+/// The driver logs parameters that it does not know, with their values.
+const FORM: Form = Form {
+    example: "postgres://user:password@host:5432/database",
+    names_server: true,
+    parameters: &[
+        ("sslmode", SSL_MODE),
+        ("ssl-mode", SSL_MODE),
+        ("sslrootcert", Takes::File),
+        ("ssl-root-cert", Takes::File),
+        ("ssl-ca", Takes::File),
+        ("sslcert", Takes::File),
+        ("ssl-cert", Takes::File),
+        ("sslkey", Takes::File),
+        ("ssl-key", Takes::File),
+        ("application_name", Takes::Anything),
+        ("dbname", Takes::Anything),
+        ("host", Takes::Anything),
+        ("hostaddr", Takes::Anything),
+        ("options", Takes::Anything),
+        ("options[…]", Takes::Anything),
+        ("password", Takes::Anything),
+        ("port", Takes::Anything),
+        ("statement-cache-capacity", Takes::Anything),
+        ("user", Takes::Anything),
+    ],
+};
+
+const SSL_MODE: Takes = Takes::OneOf(&["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]);

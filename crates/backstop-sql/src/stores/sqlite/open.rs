@@ -7,6 +7,7 @@ use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
 use crate::Error;
+use crate::stores::url::{Form, Takes};
 
 /// SQLite has one writer; more connections only let more readers in.
 const CONNECTIONS: u32 = 4;
@@ -35,14 +36,38 @@ pub(crate) async fn open_url(url: &str) -> Result<SqlitePool, Error> {
 
 /// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most so many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<SqlitePool, Error> {
-    let options: SqliteConnectOptions = url.parse().map_err(Error::Url)?;
-    // As with a path, unless the URL says what it wants.
-    let options = if url.contains("mode=") { options } else { options.create_if_missing(true) };
-    connect(options, connections).await
+    connect(options(url)?, connections).await
 }
+
+/// How the file of a URL is opened.
+pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, Error> {
+    FORM.check(url)?;
+    let options: SqliteConnectOptions = url.parse().map_err(|_| FORM.unreadable())?;
+    // As with a path, unless the URL says what it wants.
+    let says =
+        url.split_once('?').is_some_and(|(_, query)| query.split('&').any(|it| it.starts_with("mode=")));
+    Ok(if says { options } else { options.create_if_missing(true) })
+}
+
+/// The driver quotes parameters that it does not understand.
+const FORM: Form = Form {
+    example: "sqlite:orders.db",
+    names_server: false,
+    parameters: &[
+        ("mode", Takes::OneOf(&["ro", "rw", "rwc", "memory"])),
+        ("cache", Takes::OneOf(&["private", "shared"])),
+        ("immutable", Takes::OneOf(&["true", "1", "false", "0"])),
+        ("vfs", Takes::OneOf(&["unix", "unix-dotfile", "unix-excl", "unix-none"])),
+    ],
+};
 
 async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<SqlitePool, Error> {
     let path = options.get_filename().to_owned();
+    // SQLite would wait at a pipe for ever.
+    if path.metadata().is_ok_and(|found| !found.is_file()) {
+        let source = sqlx::Error::Io(std::io::Error::other("it is no regular file"));
+        return Err(Error::Open { path, source });
+    }
     let options = options
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full)
