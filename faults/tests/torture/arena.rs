@@ -24,6 +24,9 @@ const ROWS: &str = "select event_id, status, attempts from outbox_event";
 const WAITING: &str = "select count(*) from outbox_event where status in (0, 2)";
 const PROBE: &str = "update business set touched = touched + 1 where id = 100";
 
+/// Sessions of MariaDB have no name, so ours are written down.
+const KNOWN: &str = "create table if not exists stranger (id bigint); insert into stranger values (connection_id())";
+
 /// The name that the judge's own sessions bear, so that nobody ends them.
 const STRANGER: &str = "stranger";
 
@@ -59,7 +62,10 @@ impl Arena {
             }
             Database::Mariadb => {
                 let database = servers::mysql().await?;
-                let pool = MySqlPoolOptions::new().max_connections(4).connect(&database.url()).await.unwrap();
+                let pool = MySqlPoolOptions::new().max_connections(4).after_connect(|connection, _| {
+                    Box::pin(async move { raw_sql(KNOWN).execute(connection).await.map(drop) })
+                });
+                let pool = pool.connect(&database.url()).await.unwrap();
                 Self::Mariadb { pool, database }
             }
             Database::Sqlite => {
@@ -183,7 +189,7 @@ impl Arena {
             Self::Mariadb { pool, database } => {
                 let mut session = pool.acquire().await.unwrap();
                 let others = "select cast(id as char) from information_schema.processlist \
-                              where db = ? and command = 'Sleep' and time < 2 and id <> connection_id()";
+                              where db = ? and id not in (select id from stranger)";
                 let others: Vec<String> =
                     query_scalar(others).bind(database.name()).fetch_all(&mut *session).await.unwrap();
                 for id in others {

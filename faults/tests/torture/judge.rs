@@ -290,7 +290,9 @@ fn settled_in_order(history: &History, violations: &mut Vec<Violation>) {
     for (id, story) in &history.events {
         for (place, call) in story.calls.iter().enumerate() {
             let next = story.calls.get(place + 1);
-            let repeated = next.is_some_and(|next| !was_asked_for(history, story, call, next));
+            let repeated = next.is_some_and(|next| {
+                next.life != call.life && !was_asked_for(history, story, call, next)
+            });
             lives.entry(&call.life).or_default().push((id, call, repeated));
         }
     }

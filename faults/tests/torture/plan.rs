@@ -4,6 +4,9 @@ use crate::dice::Dice;
 use crate::history::Mode;
 use crate::seed::{Database, Seed};
 
+/// How long a producer rests on average between two transactions, if only one is open at a time.
+const PAUSE: u64 = 450;
+
 /// A run, before it begins. Times are in milliseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
@@ -37,6 +40,9 @@ pub(crate) struct Settings {
     pub(crate) workers: usize,
     pub(crate) queue: usize,
     pub(crate) pool: usize,
+    /// How many transactions producers of a node have open at the same time: fewer than the pool has connections, of
+    /// which the outbox needs some.
+    pub(crate) transactions: usize,
     pub(crate) max_attempts: u64,
     pub(crate) retry: u64,
     /// After how long ended rows are purged, if at all.
@@ -71,13 +77,17 @@ impl Plan {
     /// The plan of a seed, for a run in which producers are busy for so long.
     pub(crate) fn new(seed: Seed, length: u64) -> Self {
         let mut dice = Dice::new(seed.number ^ (seed.database as u64) << 56 ^ (seed.mode as u64) << 48);
-        let weather = *dice.one_of(match seed.database {
+        let weather = match (seed.number % 3, seed.database) {
+            (0, _) => Weather::Calm,
             // A stranger in SQLite locks the whole file, which is weather enough for a storm.
-            Database::Sqlite => &[Weather::Calm, Weather::Storm],
-            _ => &[Weather::Calm, Weather::Locks, Weather::Storm],
-        });
+            (1, Database::Postgres | Database::Mariadb) => Weather::Locks,
+            _ => Weather::Storm,
+        };
         let settings = Settings::draw(seed, weather, &mut dice);
-        let clocks = (0..settings.nodes).map(|_| dice.percent(25).then(|| hour(&mut dice))).collect();
+        // In SQLite the clock of a process is that of the database, which nobody may move.
+        let may_move = seed.database != Database::Sqlite;
+        let clock = |_| (dice.percent(25) && may_move).then(|| hour(&mut dice));
+        let clocks = (0..settings.nodes).map(clock).collect();
         let mut plan = Self { seed, weather, settings, clocks, acts: Vec::new() };
         plan.draw_business(length, &mut dice);
         plan.draw_faults(length, &mut dice);
@@ -90,13 +100,11 @@ impl Plan {
     }
 
     fn draw_business(&mut self, length: u64, dice: &mut Dice) {
-        let pause = match self.seed.database {
-            Database::Sqlite => 240,
-            _ => 80,
-        };
+        let Settings { nodes, transactions, .. } = self.settings;
+        let side_by_side = if self.seed.database == Database::Sqlite { 6 } else { nodes * transactions };
         let mut at = 0;
         while at < length {
-            at += dice.of(0..=2 * pause / self.settings.nodes as u64);
+            at += dice.of(0..=2 * PAUSE / side_by_side as u64);
             if self.seed.database != Database::Sqlite && dice.percent(4) {
                 self.draw_deadlock(at, dice);
             } else {
@@ -104,8 +112,9 @@ impl Plan {
                 self.acts.push((at, Act::Transact { node, script }));
             }
         }
-        if dice.percent(60) {
-            let pause = dice.of(150..=1_500);
+        // Where strangers lock dead rows, purges and replays wait for them, side by side.
+        if self.weather == Weather::Locks || dice.percent(60) {
+            let pause = dice.of(100..=800);
             let node = dice.index(self.settings.nodes);
             self.acts.extend((0..length / pause).map(|time| (time * pause, Act::Replay { node })));
         }
@@ -154,7 +163,10 @@ impl Plan {
 
     /// How long a transaction stays open: seldom at all, now and then for seconds. SQLite has one writer at a time.
     fn wait(&self, words: &mut Vec<String>, dice: &mut Dice) {
-        let longest: u64 = if self.seed.database == Database::Sqlite { 400 } else { 5_000 };
+        let longest: u64 = match self.seed.database {
+            Database::Sqlite => 400,
+            _ => 5_000,
+        };
         let wait = match dice.of(0..=99) {
             0..=49 => return,
             50..=79 => dice.of(1..=longest / 20),
@@ -207,7 +219,7 @@ impl Plan {
             Weather::Locks => {
                 let mut at = dice.of(200..=1_000);
                 while at < length {
-                    let (dead, rows) = (dice.percent(40), 1 + dice.index(3));
+                    let (dead, rows) = (dice.percent(50), 1 + dice.index(4));
                     let held = dice.of(100..=1_500);
                     self.acts.push((at, Act::Lock { dead, rows, length: held }));
                     at += held + dice.of(100..=1_500);
@@ -237,6 +249,8 @@ impl Settings {
         let multi = seed.mode == Mode::Multi;
         // With one writer at a time a claim must outlast some transactions of others.
         let hot_grace = if seed.database == Database::Sqlite { dice.of(5..=7) } else { dice.of(2..=4) } * 1_000;
+        let pool = if multi { 6 } else { *dice.one_of(&[4, 8, 12]) };
+        let pooled = multi && seed.database == Database::Postgres && dice.percent(40);
         Self {
             nodes: if multi { 3 } else { 1 },
             hot_grace,
@@ -245,11 +259,13 @@ impl Settings {
             batch_size: *dice.one_of(&[5, 50, 500]),
             workers: *dice.one_of(&[2, 4, 8]),
             queue: *dice.one_of(&[4, 50, 1_000]),
-            pool: if multi { 6 } else { *dice.one_of(&[4, 8, 12]) },
+            pool,
+            // PgBouncer has five connections for all of them.
+            transactions: if pooled { 1 } else { pool - 2 },
             max_attempts: if seed.mode == Mode::Ordered { 1 } else { dice.of(2..=5) },
             retry: dice.of(20..=400),
-            purge: dice.percent(50).then(|| dice.of(40..=1_000)),
-            pooled: multi && seed.database == Database::Postgres && dice.percent(40),
+            purge: (weather == Weather::Locks || dice.percent(50)).then(|| dice.of(100..=1_000)),
+            pooled,
             lock_timeout: (weather == Weather::Locks).then(|| dice.of(1..=10) * 100),
         }
     }

@@ -18,7 +18,8 @@ pub(crate) struct Report {
     faults: usize,
     counts: Counts,
     violations: BTreeMap<Class, usize>,
-    complaints: String,
+    /// The seeds that broke a promise, with what it was.
+    complaints: Vec<String>,
 }
 
 impl Report {
@@ -51,12 +52,11 @@ impl Report {
             *told += 1;
             if *told <= TOLD {
                 let story = &run.history.events[&violation.event];
-                self.complaints += &format!("{}: {violation}\n{story}", plan.seed);
-                self.complaints += &run.faults_near(&violation.event);
+                print!("{}: {violation}\n{story}{}", plan.seed, run.faults_near(&violation.event));
             }
         }
-        for (class, count) in told {
-            self.complaints += &format!("{}: {count} × {class:?}\n", plan.seed);
+        if !told.is_empty() {
+            self.complaints.push(format!("{}: {told:?}", plan.seed));
         }
     }
 
@@ -68,7 +68,7 @@ impl Report {
         for (class, count) in other.violations {
             *self.violations.entry(class).or_default() += count;
         }
-        self.complaints += &other.complaints;
+        self.complaints.extend(other.complaints);
         self
     }
 
@@ -77,7 +77,8 @@ impl Report {
     }
 
     pub(crate) fn complaints(&self) -> String {
-        format!("{}\nRun one again with BACKSTOP_TORTURE_SEED=<seed>.\n{self}", self.complaints)
+        let seeds = self.complaints.join("\n");
+        format!("promises were broken, as told above; take one again with BACKSTOP_TORTURE_SEED=<seed>\n{seeds}\n{self}")
     }
 }
 

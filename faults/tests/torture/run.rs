@@ -268,7 +268,7 @@ impl Actor {
         .flag("--mode", plan.seed.mode.name())
         .flag("--batch-size", plan.settings.batch_size)
         .flag("--pool", plan.settings.pool)
-        .flag("--transactions", if pooled { 1 } else { plan.settings.pool - 2 })
+        .flag("--transactions", plan.settings.transactions)
         .flag("--max-attempts", plan.settings.max_attempts)
         .flag("--retry-ms", plan.settings.retry)
         .flag("--epoch", epoch);
