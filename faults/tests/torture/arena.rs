@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, MySqlPool, PgPool, SqlitePool, query, query_as, query_scalar, raw_sql};
+use tokio::time::{Instant, sleep};
 
 use crate::history::{Change, Row};
 use crate::seed::Database;
@@ -145,35 +146,46 @@ impl Arena {
 
     /// Locks some rows, dead ones or waiting ones, for a while. In SQLite that is the whole file.
     pub(crate) async fn lock(&self, dead: bool, rows: usize, length: Duration) {
-        let status = if dead { "status = 3" } else { "status in (0, 2)" };
-        let some = AssertSqlSafe(format!("select event_id from outbox_event where {status} limit 200"));
-        if let Self::Sqlite { pool, .. } = self {
-            let lock = pool.begin_with("begin immediate").await.unwrap();
-            tokio::time::sleep(length).await;
-            return lock.rollback().await.unwrap();
-        }
+        let ids = self.some(dead, rows).await;
         match self {
             Self::Postgres { pool, .. } => {
-                let ids: Vec<String> = query_scalar(some).fetch_all(pool).await.unwrap();
                 let mut lock = pool.begin().await.unwrap();
-                for id in spread(&ids, rows) {
+                for id in ids {
                     let row = "select 1 from outbox_event where event_id = $1 for update skip locked";
                     query(row).bind(id).execute(&mut *lock).await.unwrap();
                 }
-                tokio::time::sleep(length).await;
+                sleep(length).await;
                 lock.rollback().await.unwrap();
             }
             Self::Mariadb { pool, .. } => {
-                let ids: Vec<String> = query_scalar(some).fetch_all(pool).await.unwrap();
                 let mut lock = pool.begin().await.unwrap();
-                for id in spread(&ids, rows) {
+                for id in ids {
                     let row = "select 1 from outbox_event where event_id = ? for update skip locked";
                     query(row).bind(id).execute(&mut *lock).await.unwrap();
                 }
-                tokio::time::sleep(length).await;
+                sleep(length).await;
                 lock.rollback().await.unwrap();
             }
-            Self::Sqlite { .. } => {}
+            Self::Sqlite { pool, .. } => {
+                let lock = pool.begin_with("begin immediate").await.unwrap();
+                sleep(length).await;
+                lock.rollback().await.unwrap();
+            }
+        }
+    }
+
+    /// Some rows that are dead or wait, if there are any soon.
+    async fn some(&self, dead: bool, rows: usize) -> Vec<String> {
+        let status = if dead { "status = 3" } else { "status in (0, 2)" };
+        let some = format!("select event_id from outbox_event where {status} limit {rows}");
+        let until = Instant::now() + Duration::from_secs(1);
+        loop {
+            let some = AssertSqlSafe(some.clone());
+            let ids: Vec<String> = on_any!(self, pool => query_scalar(some).fetch_all(pool).await.unwrap());
+            if !ids.is_empty() || Instant::now() >= until {
+                return ids;
+            }
+            sleep(Duration::from_millis(10)).await;
         }
     }
 
@@ -200,11 +212,6 @@ impl Arena {
             Self::Sqlite { .. } => {}
         }
     }
-}
-
-/// So many of a list, from all over it.
-fn spread(ids: &[String], count: usize) -> impl Iterator<Item = &String> {
-    ids.iter().step_by((ids.len() / count).max(1)).take(count)
 }
 
 fn named(url: &str, name: &str) -> String {

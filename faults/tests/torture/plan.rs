@@ -112,9 +112,9 @@ impl Plan {
                 self.acts.push((at, Act::Transact { node, script }));
             }
         }
-        // Where strangers lock dead rows, purges and replays wait for them, side by side.
-        if self.weather == Weather::Locks || dice.percent(60) {
-            let pause = dice.of(100..=800);
+        let waits = self.weather == Weather::Locks;
+        if waits || dice.percent(60) {
+            let pause = if waits { dice.of(100..=300) } else { dice.of(150..=1_500) };
             let node = dice.index(self.settings.nodes);
             self.acts.extend((0..length / pause).map(|time| (time * pause, Act::Replay { node })));
         }
@@ -220,7 +220,7 @@ impl Plan {
                 let mut at = dice.of(200..=1_000);
                 while at < length {
                     let (dead, rows) = (dice.percent(50), 1 + dice.index(4));
-                    let held = dice.of(100..=1_500);
+                    let held = if dead { dice.of(700..=1_800) } else { dice.of(100..=1_500) };
                     self.acts.push((at, Act::Lock { dead, rows, length: held }));
                     at += held + dice.of(100..=1_500);
                 }
@@ -249,6 +249,8 @@ impl Settings {
         let multi = seed.mode == Mode::Multi;
         // With one writer at a time a claim must outlast some transactions of others.
         let hot_grace = if seed.database == Database::Sqlite { dice.of(5..=7) } else { dice.of(2..=4) } * 1_000;
+        // Where strangers lock dead rows, a replay and then a purge are to wait for them, side by side.
+        let waits = weather == Weather::Locks;
         let pool = if multi { 6 } else { *dice.one_of(&[4, 8, 12]) };
         let pooled = multi && seed.database == Database::Postgres && dice.percent(40);
         Self {
@@ -264,9 +266,9 @@ impl Settings {
             transactions: if pooled { 1 } else { pool - 2 },
             max_attempts: if seed.mode == Mode::Ordered { 1 } else { dice.of(2..=5) },
             retry: dice.of(20..=400),
-            purge: (weather == Weather::Locks || dice.percent(50)).then(|| dice.of(100..=1_000)),
+            purge: (waits || dice.percent(50)).then(|| if waits { dice.of(300..=600) } else { dice.of(50..=1_000) }),
             pooled,
-            lock_timeout: (weather == Weather::Locks).then(|| dice.of(1..=10) * 100),
+            lock_timeout: (waits && dice.percent(50)).then(|| dice.of(1..=10) * 100),
         }
     }
 }

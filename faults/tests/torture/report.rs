@@ -111,6 +111,9 @@ impl Run {
         let moments = story.calls.iter().map(|call| call.begun).chain(story.changes.iter().map(|it| it.at));
         let (first, last) = (moments.clone().min().unwrap_or(0), moments.max().unwrap_or(0));
         let near = self.history.faults.iter().filter(|fault| fault.until >= first && fault.from <= last);
+        let near = near.filter(|fault| {
+            !fault.kind.may_be_tolerated() || fault.until - fault.from >= self.history.tolerated
+        });
         let line = |fault: &crate::history::Fault| {
             let (from, length) = (micros_as_seconds(fault.from - first), fault.until - fault.from);
             let whose = fault.life.as_deref().unwrap_or("all");
