@@ -94,7 +94,8 @@ impl Handling {
 }
 
 fn duration(millis: &str) -> Result<Duration, Failure> {
-    let millis = millis.parse().map_err(|error| Failure::permanent("steps", format!("{millis:?}: {error}")))?;
+    let millis =
+        millis.parse().map_err(|error| Failure::permanent("steps", format!("{millis:?}: {error}")))?;
     Ok(Duration::from_millis(millis))
 }
 

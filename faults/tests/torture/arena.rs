@@ -26,7 +26,8 @@ const WAITING: &str = "select count(*) from outbox_event where status in (0, 2)"
 const PROBE: &str = "update business set touched = touched + 1 where id = 100";
 
 /// Sessions of MariaDB have no name, so ours are written down.
-const KNOWN: &str = "create table if not exists stranger (id bigint); insert into stranger values (connection_id())";
+const KNOWN: &str =
+    "create table if not exists stranger (id bigint); insert into stranger values (connection_id())";
 
 /// The name that the judge's own sessions bear, so that nobody ends them.
 const STRANGER: &str = "stranger";
@@ -135,7 +136,8 @@ impl Arena {
     }
 
     pub(crate) async fn rows(&self) -> Vec<(String, Row)> {
-        let rows: Vec<(String, i16, i32)> = on_any!(self, pool => query_as(ROWS).fetch_all(pool).await.unwrap());
+        let rows: Vec<(String, i16, i32)> =
+            on_any!(self, pool => query_as(ROWS).fetch_all(pool).await.unwrap());
         rows.into_iter().map(|(id, status, attempts)| (id, Row { status, attempts })).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-/// SplitMix64: a counter, well stirred.
+/// `SplitMix64`: a counter, well stirred.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 

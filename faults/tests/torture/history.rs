@@ -150,6 +150,12 @@ impl Story {
 }
 
 impl History {
+    /// How often the machine or the database kept somebody waiting for long.
+    pub(crate) fn stalls(&self) -> usize {
+        let long = |fault: &&Fault| fault.kind == Kind::Stalled && fault.until - fault.from >= self.tolerated;
+        self.faults.iter().filter(long).count()
+    }
+
     /// Reads what the processes wrote down in a folder. Rows, changes and faults are added to it.
     pub(crate) fn read(&mut self, folder: &Path) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -292,5 +298,6 @@ impl fmt::Display for Story {
 }
 
 pub(crate) fn micros_as_seconds(micros: Micros) -> f64 {
-    std::time::Duration::from_micros(micros.unsigned_abs()).as_secs_f64() * if micros < 0 { -1.0 } else { 1.0 }
+    std::time::Duration::from_micros(micros.unsigned_abs()).as_secs_f64()
+        * if micros < 0 { -1.0 } else { 1.0 }
 }

@@ -171,9 +171,8 @@ fn is_explained(history: &History, before: &Call, after: &Call) -> bool {
         return before.life != after.life;
     }
     let since = before.begun - history.claim_timeout;
-    let concerns = |fault: &&Fault| {
-        fault.life.as_ref().is_none_or(|life| *life == before.life || *life == after.life)
-    };
+    let concerns =
+        |fault: &&Fault| fault.life.as_ref().is_none_or(|life| *life == before.life || *life == after.life);
     let mut near = history.faults.iter().filter(concerns).filter(|fault| {
         let length = fault.until - fault.from;
         fault.kind != Kind::ClockMoved && (!fault.kind.may_be_tolerated() || length >= history.tolerated)
@@ -214,7 +213,10 @@ fn attempts(history: &History, story: &Story, complain: &mut impl FnMut(Class, S
         }
     }
     if counted > failures {
-        complain(Class::Attempts, format!("{counted} failures are counted, and handlers failed {failures} times"));
+        complain(
+            Class::Attempts,
+            format!("{counted} failures are counted, and handlers failed {failures} times"),
+        );
     }
     if counted + excused < failures && story.was_inserted() {
         complain(Class::Attempts, format!("handlers failed {failures} times, and {counted} are counted"));
@@ -290,9 +292,8 @@ fn settled_in_order(history: &History, violations: &mut Vec<Violation>) {
     for (id, story) in &history.events {
         for (place, call) in story.calls.iter().enumerate() {
             let next = story.calls.get(place + 1);
-            let repeated = next.is_some_and(|next| {
-                next.life != call.life && !was_asked_for(history, story, call, next)
-            });
+            let repeated =
+                next.is_some_and(|next| next.life != call.life && !was_asked_for(history, story, call, next));
             lives.entry(&call.life).or_default().push((id, call, repeated));
         }
     }

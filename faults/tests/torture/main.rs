@@ -2,10 +2,11 @@
 //! was lost, invented, stuck, overtaken, repeated or miscounted without a fault that explains it.
 //!
 //! Every run follows from its seed, such as `postgres-multi-7`: what producers and handlers do, which faults there are,
-//! and when. How processes and statements interleave does not, so a seed that failed may need a few tries.
+//! and when. How processes and statements interleave does not, so a seed that failed once may need several tries.
 //!
-//! As it stands it takes the seeds of [`SHORT`]. `BACKSTOP_TORTURE_MINUTES=60` walks through seeds over all databases
-//! and modes until the time is over; `BACKSTOP_TORTURE_SEED=postgres-multi-7` takes that one alone.
+//! As it stands it takes the seeds of [`SHORT`]. `BACKSTOP_TORTURE_MINUTES=60` walks over all databases and modes with
+//! ever new seeds until the time is over, from the number of `BACKSTOP_TORTURE_FROM` on;
+//! `BACKSTOP_TORTURE_SEED=postgres-multi-7` takes that seed alone, once or until the time is over.
 
 mod arena;
 mod dice;
@@ -20,6 +21,7 @@ mod seed;
 mod support;
 
 use std::env;
+use std::str::FromStr;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -28,61 +30,83 @@ use report::Report;
 use run::Run;
 use seed::{DATABASES, MODES, Seed};
 
-/// How long producers are busy in a run of the short form, and of the long one.
-const SHORT_RUN: Duration = Duration::from_secs(10);
-const LONG_RUN: Duration = Duration::from_secs(25);
-
-/// The seeds of the short form, a lane for each database.
-const SHORT: [&[&str]; 3] = [
-    &["postgres-single-1", "postgres-multi-1", "postgres-ordered-1"],
-    &["mariadb-single-1", "mariadb-multi-1", "mariadb-ordered-1"],
-    &["sqlite-single-1", "sqlite-multi-1", "sqlite-ordered-1"],
+/// The seeds of the short form, a lane for each database. Their numbers choose the weather; see
+/// [`Weather`](plan::Weather).
+const SHORT: [[&str; 6]; 3] = [
+    [
+        "postgres-single-1",
+        "postgres-multi-2",
+        "postgres-ordered-1",
+        "postgres-multi-3",
+        "postgres-single-2",
+        "postgres-multi-4",
+    ],
+    [
+        "mariadb-multi-3",
+        "mariadb-single-1",
+        "mariadb-ordered-2",
+        "mariadb-multi-2",
+        "mariadb-single-3",
+        "mariadb-ordered-1",
+    ],
+    [
+        "sqlite-single-2",
+        "sqlite-multi-3",
+        "sqlite-ordered-2",
+        "sqlite-multi-2",
+        "sqlite-single-3",
+        "sqlite-ordered-3",
+    ],
 ];
 
 #[tokio::test]
 async fn nothing_is_lost_invented_stuck_overtaken_or_repeated_without_a_fault() {
-    let report = if let Ok(seed) = env::var("BACKSTOP_TORTURE_SEED") {
-        lane(&[&seed], LONG_RUN).await
-    } else if let Ok(minutes) = env::var("BACKSTOP_TORTURE_MINUTES") {
-        walk(Duration::from_secs(60 * minutes.parse::<u64>().expect("a whole number of minutes"))).await
-    } else {
-        let [one, two, three] = SHORT;
-        let (one, two, three) =
-            tokio::join!(lane(one, SHORT_RUN), lane(two, SHORT_RUN), lane(three, SHORT_RUN));
-        one.and(two).and(three)
+    let minutes = set::<u64>("BACKSTOP_TORTURE_MINUTES");
+    let until = Instant::now() + Duration::from_secs(60 * minutes.unwrap_or(0));
+    let report = match (set::<Seed>("BACKSTOP_TORTURE_SEED"), minutes) {
+        (Some(seed), _) => {
+            let again = std::iter::repeat(seed).take_while(|_| Instant::now() < until);
+            lane(std::iter::once(seed).chain(again)).await
+        }
+        (None, Some(_)) => {
+            let first = set::<u64>("BACKSTOP_TORTURE_FROM").unwrap_or(1);
+            let numbers = move || (first..).take_while(move |_| Instant::now() < until);
+            let seeds = DATABASES.map(|database| {
+                let seeds = numbers().flat_map(move |number| MODES.map(|mode| (mode, number)));
+                let seeds = seeds.map(move |(mode, number)| Seed { database, mode, number });
+                lane(seeds.take_while(move |_| Instant::now() < until))
+            });
+            Box::pin(side_by_side(seeds)).await
+        }
+        (None, None) => {
+            let seeds = SHORT.map(|seeds| lane(seeds.map(|seed| seed.parse().unwrap())));
+            Box::pin(side_by_side(seeds)).await
+        }
     };
     println!("{report}");
     assert!(report.is_clean(), "{}", report.complaints());
 }
 
-/// One seed after another.
-async fn lane(seeds: &[&str], length: Duration) -> Report {
+/// One seed after another. Those of a database whose server is missing are left out.
+async fn lane(seeds: impl IntoIterator<Item = Seed>) -> Report {
     let mut report = Report::default();
     for seed in seeds {
-        let Some(run) = Run::of(seed.parse().unwrap(), length).await else { break };
-        report.add(&run);
+        match Run::of(seed).await {
+            Some(run) => report.add(&run),
+            None => break,
+        }
     }
     report
 }
 
-/// All databases and modes, with ever new seeds, until the time is over.
-async fn walk(length: Duration) -> Report {
-    let until = Instant::now() + length;
-    let first = env::var("BACKSTOP_TORTURE_FROM").map_or(1, |first| first.parse().expect("a whole number"));
-    let lanes = DATABASES.map(|database| async move {
-        let mut report = Report::default();
-        for number in first.. {
-            for mode in MODES {
-                if Instant::now() >= until {
-                    return report;
-                }
-                let Some(run) = Run::of(Seed { database, mode, number }, LONG_RUN).await else { return report };
-                report.add(&run);
-            }
-        }
-        report
-    });
-    let [one, two, three] = lanes;
+async fn side_by_side<F: Future<Output = Report>>(lanes: [F; 3]) -> Report {
+    let [one, two, three] = lanes.map(Box::pin);
     let (one, two, three) = tokio::join!(one, two, three);
     one.and(two).and(three)
+}
+
+/// What the environment says, if it says anything.
+fn set<T: FromStr>(name: &str) -> Option<T> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}: {value:?} makes no sense")))
 }

@@ -4,6 +4,9 @@ use crate::dice::Dice;
 use crate::history::Mode;
 use crate::seed::{Database, Seed};
 
+/// How long producers are busy.
+const LENGTH: u64 = 12_000;
+
 /// How long a producer rests on average between two transactions, if only one is open at a time.
 const PAUSE: u64 = 450;
 
@@ -55,16 +58,42 @@ pub(crate) struct Settings {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Act {
-    Transact { node: usize, script: String },
-    Kill { node: usize, away: u64 },
-    Close { node: usize, away: u64 },
-    Stop { node: usize, length: u64 },
-    EndSessions { node: usize },
+    Transact {
+        node: usize,
+        script: String,
+    },
+    Kill {
+        node: usize,
+        away: u64,
+    },
+    Close {
+        node: usize,
+        away: u64,
+    },
+    Stop {
+        node: usize,
+        length: u64,
+    },
+    EndSessions {
+        node: usize,
+    },
     /// A stranger locks rows that wait or are dead.
-    Lock { dead: bool, rows: usize, length: u64 },
-    Hog { node: usize, length: u64 },
-    MoveClock { node: usize, seconds: i64 },
-    Replay { node: usize },
+    Lock {
+        dead: bool,
+        rows: usize,
+        length: u64,
+    },
+    Hog {
+        node: usize,
+        length: u64,
+    },
+    MoveClock {
+        node: usize,
+        seconds: i64,
+    },
+    Replay {
+        node: usize,
+    },
 }
 
 impl Act {
@@ -74,8 +103,7 @@ impl Act {
 }
 
 impl Plan {
-    /// The plan of a seed, for a run in which producers are busy for so long.
-    pub(crate) fn new(seed: Seed, length: u64) -> Self {
+    pub(crate) fn new(seed: Seed) -> Self {
         let mut dice = Dice::new(seed.number ^ (seed.database as u64) << 56 ^ (seed.mode as u64) << 48);
         let weather = match (seed.number % 3, seed.database) {
             (0, _) => Weather::Calm,
@@ -89,8 +117,8 @@ impl Plan {
         let clock = |_| (dice.percent(25) && may_move).then(|| hour(&mut dice));
         let clocks = (0..settings.nodes).map(clock).collect();
         let mut plan = Self { seed, weather, settings, clocks, acts: Vec::new() };
-        plan.draw_business(length, &mut dice);
-        plan.draw_faults(length, &mut dice);
+        plan.draw_business(&mut dice);
+        plan.draw_faults(&mut dice);
         plan.acts.sort_by_key(|(at, _)| *at);
         plan
     }
@@ -99,11 +127,11 @@ impl Plan {
         self.acts.iter().filter(|(_, act)| act.is_a_fault()).count()
     }
 
-    fn draw_business(&mut self, length: u64, dice: &mut Dice) {
+    fn draw_business(&mut self, dice: &mut Dice) {
         let Settings { nodes, transactions, .. } = self.settings;
         let side_by_side = if self.seed.database == Database::Sqlite { 6 } else { nodes * transactions };
         let mut at = 0;
-        while at < length {
+        while at < LENGTH {
             at += dice.of(0..=2 * PAUSE / side_by_side as u64);
             if self.seed.database != Database::Sqlite && dice.percent(4) {
                 self.draw_deadlock(at, dice);
@@ -116,7 +144,7 @@ impl Plan {
         if waits || dice.percent(60) {
             let pause = if waits { dice.of(100..=300) } else { dice.of(150..=1_500) };
             let node = dice.index(self.settings.nodes);
-            self.acts.extend((0..length / pause).map(|time| (time * pause, Act::Replay { node })));
+            self.acts.extend((0..LENGTH / pause).map(|time| (time * pause, Act::Replay { node })));
         }
     }
 
@@ -206,19 +234,19 @@ impl Plan {
         }
     }
 
-    fn draw_faults(&mut self, length: u64, dice: &mut Dice) {
+    fn draw_faults(&mut self, dice: &mut Dice) {
         let nodes = self.settings.nodes;
         let is_sqlite = self.seed.database == Database::Sqlite;
         for node in 0..nodes {
             if self.clocks[node].is_some() {
-                self.acts.push((dice.of(0..=length), Act::MoveClock { node, seconds: hour(dice) }));
+                self.acts.push((dice.of(0..=LENGTH), Act::MoveClock { node, seconds: hour(dice) }));
             }
         }
         match self.weather {
             Weather::Calm => {}
             Weather::Locks => {
                 let mut at = dice.of(200..=1_000);
-                while at < length {
+                while at < LENGTH {
                     let (dead, rows) = (dice.percent(50), 1 + dice.index(4));
                     let held = if dead { dice.of(700..=1_800) } else { dice.of(100..=1_500) };
                     self.acts.push((at, Act::Lock { dead, rows, length: held }));
@@ -227,7 +255,7 @@ impl Plan {
             }
             Weather::Storm => {
                 for _ in 0..dice.of(3..=6) {
-                    let (at, node) = (dice.of(500..=length), dice.index(nodes));
+                    let (at, node) = (dice.of(500..=LENGTH), dice.index(nodes));
                     let away = dice.of(200..=1_500);
                     let act = match dice.of(0..=99) {
                         0..=29 => Act::Kill { node, away },
@@ -248,7 +276,8 @@ impl Settings {
     fn draw(seed: Seed, weather: Weather, dice: &mut Dice) -> Self {
         let multi = seed.mode == Mode::Multi;
         // With one writer at a time a claim must outlast some transactions of others.
-        let hot_grace = if seed.database == Database::Sqlite { dice.of(5..=7) } else { dice.of(2..=4) } * 1_000;
+        let hot_grace =
+            if seed.database == Database::Sqlite { dice.of(5..=7) } else { dice.of(2..=4) } * 1_000;
         // Where strangers lock dead rows, a replay and then a purge are to wait for them, side by side.
         let waits = weather == Weather::Locks;
         let pool = if multi { 6 } else { *dice.one_of(&[4, 8, 12]) };
@@ -262,11 +291,17 @@ impl Settings {
             workers: *dice.one_of(&[2, 4, 8]),
             queue: *dice.one_of(&[4, 50, 1_000]),
             pool,
-            // PgBouncer has five connections for all of them.
-            transactions: if pooled { 1 } else { pool - 2 },
+            transactions: match seed.database {
+                // One writes, and the others wait for it.
+                Database::Sqlite => 2,
+                // PgBouncer has five connections for all of them.
+                _ if pooled => 1,
+                _ => pool - 2,
+            },
             max_attempts: if seed.mode == Mode::Ordered { 1 } else { dice.of(2..=5) },
             retry: dice.of(20..=400),
-            purge: (waits || dice.percent(50)).then(|| if waits { dice.of(300..=600) } else { dice.of(50..=1_000) }),
+            purge: (waits || dice.percent(50))
+                .then(|| if waits { dice.of(300..=600) } else { dice.of(50..=1_000) }),
             pooled,
             lock_timeout: (waits && dice.percent(50)).then(|| dice.of(1..=10) * 100),
         }

@@ -29,7 +29,7 @@ impl Report {
         let (counts, faults) = (verdict.counts, plan.faults());
         println!(
             "{:<22} {:?}: {} events, {} rolled back, {} calls, {} asked for again, {} repeats explained by {} \
-             faults, {} violations, {:.0} s",
+             faults and {} stalls, {} violations, {:.0} s",
             plan.seed.to_string(),
             plan.weather,
             run.history.events.len(),
@@ -38,6 +38,7 @@ impl Report {
             counts.asked_again,
             counts.explained,
             faults,
+            run.history.stalls(),
             verdict.violations.len(),
             run.took.as_secs_f64(),
         );
@@ -78,7 +79,9 @@ impl Report {
 
     pub(crate) fn complaints(&self) -> String {
         let seeds = self.complaints.join("\n");
-        format!("promises were broken, as told above; take one again with BACKSTOP_TORTURE_SEED=<seed>\n{seeds}\n{self}")
+        format!(
+            "promises were broken, as told above; take one again with BACKSTOP_TORTURE_SEED=<seed>\n{seeds}\n{self}"
+        )
     }
 }
 

@@ -34,9 +34,9 @@ pub(crate) struct Run {
 
 impl Run {
     /// `None` where the server is missing, and then the test is marked as skipped.
-    pub(crate) async fn of(seed: Seed, length: Duration) -> Option<Self> {
+    pub(crate) async fn of(seed: Seed) -> Option<Self> {
         let begun = Instant::now();
-        let plan = Plan::new(seed, u64::try_from(length.as_millis()).unwrap());
+        let plan = Plan::new(seed);
         let stage = Arc::new(Stage::set(&plan).await?);
         let mut nodes = Vec::new();
         let mut actors = JoinSet::new();

@@ -264,9 +264,8 @@ fn what_is_handled_in_two_places_at_once_came_twice_whatever_was_answered() {
 #[test]
 fn failures_that_are_counted_without_a_call_or_not_at_all_are_told() {
     let failing = || committed(0).call("a-1", 5_000, Answer::Failed);
-    let done = |story: Story, attempts| {
-        story.call("a-1", 9_000, Answer::Done).becomes(DONE, attempts, 11_000)
-    };
+    let done =
+        |story: Story, attempts| story.call("a-1", 9_000, Answer::Done).becomes(DONE, attempts, 11_000);
     complains(Mode::Single, done(failing(), 0), Class::Attempts);
     let twice = failing().becomes(RETRY, 1, 7_000).becomes(RETRY, 2, 8_000);
     complains(Mode::Single, done(twice, 2), Class::Attempts);
