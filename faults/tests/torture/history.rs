@@ -28,6 +28,8 @@ pub(crate) struct History {
     pub(crate) tolerated: Micros,
     pub(crate) events: BTreeMap<String, Story>,
     pub(crate) faults: Vec<Fault>,
+    /// How many transactions could not even begin.
+    pub(crate) not_begun: usize,
 }
 
 /// One event.
@@ -194,6 +196,7 @@ impl History {
                         self.events.entry((*id).to_owned()).or_default().fate = Fate::RolledBack;
                     }
                 }
+                ("not-begun", _) => self.not_begun += 1,
                 ("ending", ["c"]) => *committing_at = at,
                 ("ended", [end]) => {
                     for id in appended {

@@ -29,7 +29,7 @@ impl Report {
         let (counts, faults) = (verdict.counts, plan.faults());
         println!(
             "{:<22} {:?}: {} events, {} rolled back, {} calls, {} asked for again, {} repeats explained by {} \
-             faults and {} stalls, {} violations, {:.0} s",
+             faults and {} stalls, {} transactions that did not begin, {} violations, {:.0} s",
             plan.seed.to_string(),
             plan.weather,
             run.history.events.len(),
@@ -39,6 +39,7 @@ impl Report {
             counts.explained,
             faults,
             run.history.stalls(),
+            run.history.not_begun,
             verdict.violations.len(),
             run.took.as_secs_f64(),
         );

@@ -1,5 +1,6 @@
 //! One run: starts the nodes, lets everything happen that the plan says, waits for quiet, and asks the judge.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -66,13 +67,14 @@ impl Run {
 struct Stage {
     plan: Plan,
     arena: Arena,
-    folder: Directory,
+    /// Where the processes write things down.
+    folder: PathBuf,
     /// The machine's wall clock at the zero of its monotonic clock.
     epoch: Micros,
     clocks: Vec<Option<MovedClock>>,
     faults: Mutex<Vec<Fault>>,
-    /// The library that moves clocks.
-    _clocks: Option<Clocks>,
+    /// The library that moves clocks, and the folder unless it is kept.
+    _belongings: (Option<Clocks>, Directory),
 }
 
 impl Stage {
@@ -85,14 +87,19 @@ impl Stage {
         };
         let clocks = plan.clocks.iter().enumerate().map(clock).collect();
         let ticks = clock_gettime(ClockId::Monotonic);
+        let directory = servers::directory();
+        let kept = std::env::var_os("BACKSTOP_TORTURE_KEEP")
+            .map(|kept| PathBuf::from(kept).join(plan.seed.to_string()));
+        let folder = kept.unwrap_or_else(|| directory.path().to_owned());
+        fs::create_dir_all(&folder).unwrap();
         Some(Self {
             plan: plan.clone(),
             arena,
-            folder: servers::directory(),
+            folder,
             epoch: now() - ticks.tv_sec * 1_000_000 - ticks.tv_nsec / 1_000,
             clocks,
             faults: Mutex::default(),
-            _clocks: library,
+            _belongings: (library, directory),
         })
     }
 
@@ -173,8 +180,9 @@ impl Stage {
             tolerated: self.tolerated(),
             events: std::collections::BTreeMap::new(),
             faults: self.faults.lock().unwrap().clone(),
+            not_begun: 0,
         };
-        history.read(self.folder.path());
+        history.read(&self.folder);
         let changes: Vec<(String, Change)> = self.arena.changes().await;
         for (id, change) in changes {
             history.events.entry(id).or_default().changes.push(change);
@@ -255,7 +263,6 @@ impl Actor {
         let Settings { pooled, lock_timeout, .. } = plan.settings;
         let name = format!("n{}-{}", self.number, self.life);
         let millis = Duration::from_millis;
-        let folder: PathBuf = folder.path().to_owned();
         let mut settings = node::Settings {
             interval: millis(plan.settings.interval),
             claim_timeout: millis(plan.settings.claim_timeout),
@@ -263,7 +270,7 @@ impl Actor {
             workers: plan.settings.workers,
             hot_queue: plan.settings.queue,
             cold_queue: plan.settings.queue,
-            ..node::Settings::new(&name, &arena.url(&name, pooled), folder)
+            ..node::Settings::new(&name, &arena.url(&name, pooled), folder.clone())
         }
         .flag("--mode", plan.seed.mode.name())
         .flag("--batch-size", plan.settings.batch_size)

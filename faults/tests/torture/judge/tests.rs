@@ -13,6 +13,7 @@ fn history(mode: Mode, events: impl IntoIterator<Item = (&'static str, Story)>) 
         tolerated: SECOND / 3,
         events: events.into_iter().map(|(id, story)| (id.to_owned(), story)).collect(),
         faults: Vec::new(),
+        not_begun: 0,
     }
 }
 
