@@ -8,7 +8,7 @@ use backstop_sql::store::{SqlStore, Store as _};
 use backstop_testkit::servers::{self, MysqlDatabase, PostgresDatabase, SqliteDatabase};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, MySqlPool, PgPool, SqlitePool, query, query_as, query_scalar, raw_sql};
 use tokio::time::{Instant, sleep};
 
@@ -73,7 +73,9 @@ impl Arena {
             Database::Sqlite => {
                 let database = servers::sqlite();
                 let options = SqliteConnectOptions::new().filename(database.path()).create_if_missing(true);
-                let options = options.busy_timeout(Duration::from_secs(60));
+                // Changing the journal's mode waits for nobody, so it is done before several processes try.
+                let options =
+                    options.busy_timeout(Duration::from_secs(60)).journal_mode(SqliteJournalMode::Wal);
                 let pool = SqlitePoolOptions::new().max_connections(4).connect_with(options).await.unwrap();
                 Self::Sqlite { pool, database }
             }

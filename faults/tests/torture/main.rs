@@ -91,9 +91,11 @@ async fn nothing_is_lost_invented_stuck_overtaken_or_repeated_without_a_fault() 
 async fn lane(seeds: impl IntoIterator<Item = Seed>) -> Report {
     let mut report = Report::default();
     for seed in seeds {
-        match Run::of(seed).await {
-            Some(run) => report.add(&run),
-            None => break,
+        // In a task, so that one that panics leaves the others alone.
+        match tokio::spawn(Run::of(seed)).await {
+            Ok(Some(run)) => report.add(&run),
+            Ok(None) => break,
+            Err(panic) => report.add_broken(seed, &panic.to_string()),
         }
     }
     report

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::history::micros_as_seconds;
 use crate::judge::{Class, Counts};
 use crate::run::Run;
+use crate::seed::Seed;
 
 /// At most so many violations of a run and a class are told with their whole history.
 const TOLD: usize = 2;
@@ -30,7 +31,7 @@ impl Report {
         println!(
             "{:<22} {:?}: {} events, {} rolled back, {} calls, {} asked for again, {} repeats explained by {} \
              faults and {} stalls, {} transactions that did not begin, {} violations, {:.0} s",
-            plan.seed.to_string(),
+            plan.seed,
             plan.weather,
             run.history.events.len(),
             counts.rolled_back,
@@ -62,6 +63,13 @@ impl Report {
         }
     }
 
+    /// A run that did not come to its end.
+    pub(crate) fn add_broken(&mut self, seed: Seed, why: &str) {
+        println!("{seed:<22} broke: {why}");
+        self.runs += 1;
+        self.complaints.push(format!("{seed} broke: {why}"));
+    }
+
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.runs += other.runs;
         self.events += other.events;
@@ -75,7 +83,7 @@ impl Report {
     }
 
     pub(crate) fn is_clean(&self) -> bool {
-        self.violations.is_empty()
+        self.complaints.is_empty()
     }
 
     pub(crate) fn complaints(&self) -> String {

@@ -47,13 +47,14 @@ impl Run {
             actors.spawn(actor.play(inbox));
             nodes.push(acts);
         }
-        let probing = tokio::spawn(stage.clone().probe());
+        let mut probing = JoinSet::new();
+        probing.spawn(stage.clone().probe());
         stage.play(&plan, &nodes).await;
         // Each actor ends what it is at, and waits for its transactions.
         drop(nodes);
         let last: Vec<Node> = actors.join_all().await;
         stage.until_quiet().await;
-        probing.abort();
+        drop(probing);
         for node in last {
             node.close().await.unwrap();
         }

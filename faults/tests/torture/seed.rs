@@ -44,7 +44,7 @@ impl Mode {
 
 impl fmt::Display for Seed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.database.name(), self.mode.name(), self.number)
+        f.pad(&format!("{}-{}-{}", self.database.name(), self.mode.name(), self.number))
     }
 }
 
