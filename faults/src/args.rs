@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Deletes rows that ended longer ago than this, again and again
     #[arg(long)]
     pub(crate) purge_ms: Option<u64>,
+    /// Deletes rows whose events were handled, in place of keeping them as done
+    #[arg(long)]
+    pub(crate) delete_done: bool,
     /// How many scripts have a transaction open at the same time; the others wait
     #[arg(long, default_value_t = 2)]
     pub(crate) transactions: usize,

@@ -50,7 +50,7 @@ pub(crate) async fn obey<DB: Supported>(
                     }
                 });
             }
-            ["transact", number, ref words @ ..] => scripts.start(outbox.clone(), number, words),
+            ["transact", number, ref words @ ..] => scripts.start(&outbox, &pool, number, words),
             ["rest"] => {
                 let scripts = scripts.clone();
                 tokio::spawn(async move {

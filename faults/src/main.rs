@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result};
 use backstop_core::Event;
 use backstop_core::retry::Exponential;
 use backstop_sql::outbox::{Builder, Delivering, Tunable, purge};
-use backstop_sql::store::DatabaseKind;
+use backstop_sql::store::{DatabaseKind, Done};
 use backstop_sql::{Outbox, Supported};
 use clap::Parser as _;
 use sqlx::mysql::MySqlPoolOptions;
@@ -122,7 +122,8 @@ fn delivering<DB: Reached, M: Delivering>(
         })
         .interval(Duration::from_millis(args.interval_ms))
         .batch_size(args.batch_size)
-        .drain_timeout(Duration::from_millis(args.drain_ms));
+        .drain_timeout(Duration::from_millis(args.drain_ms))
+        .done(if args.delete_done { Done::Delete } else { Done::Keep });
     match args.purge_ms.map(Duration::from_millis) {
         Some(age) => builder.purge(purge::Settings::default().retention(age).interval(age / 4)),
         None => builder,

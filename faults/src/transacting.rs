@@ -2,6 +2,7 @@
 //!
 //! | word | what happens |
 //! |---|---|
+//! | `own` | first: the transaction is the caller's own, and only the writer is the outbox's |
 //! | `early` | first: the events are built before the transaction begins |
 //! | `a:d,f.d` | appends a batch of events, each given by what its [handler](crate::handling::STEPS) does |
 //! | `w250` | waits 250 ms |
@@ -10,7 +11,9 @@
 //! | `x` | runs a statement that the database refuses |
 //! | `c`, `r`, `d` | last: commits, rolls back, is dropped |
 //!
-//! What goes wrong before the last word is swallowed, and the script goes on with the last word.
+//! What goes wrong before the last word is swallowed, and the script goes on with the last word. An owner who was told that
+//! his transaction committed says so of everything that he appended, also where he went back to a savepoint: the outbox has
+//! to find out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,9 +21,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use backstop_core::Event;
-use backstop_sql::outbox::Transaction;
+use backstop_sql::outbox::{Appended, Transaction, Writer};
 use backstop_sql::statement::{Marks, Statement};
 use backstop_sql::{Outbox, Supported};
+use sqlx::Pool;
 use tokio::sync::{Semaphore, watch};
 
 use crate::args::Args;
@@ -53,12 +57,19 @@ impl Scripts {
     }
 
     /// Runs a script in the background.
-    pub(crate) fn start<DB: Supported>(self: &Arc<Self>, outbox: Outbox<DB>, number: &str, words: &[&str]) {
+    pub(crate) fn start<DB: Supported>(
+        self: &Arc<Self>,
+        outbox: &Outbox<DB>,
+        pool: &Pool<DB>,
+        number: &str,
+        words: &[&str],
+    ) {
         let (scripts, number) = (self.clone(), number.to_owned());
+        let (outbox, pool) = (outbox.clone(), pool.clone());
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
         self.open.send_modify(|open| *open += 1);
         tokio::spawn(async move {
-            if let Err(error) = scripts.run(&outbox, &number, &words).await {
+            if let Err(error) = scripts.run(&outbox, &pool, &number, &words).await {
                 eprintln!("transaction {number}: {error:#}");
             }
             scripts.open.send_modify(|open| *open -= 1);
@@ -70,47 +81,51 @@ impl Scripts {
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
-    async fn run<DB: Supported>(&self, outbox: &Outbox<DB>, number: &str, words: &[String]) -> Result<()> {
+    async fn run<DB: Supported>(
+        &self,
+        outbox: &Outbox<DB>,
+        pool: &Pool<DB>,
+        number: &str,
+        words: &[String],
+    ) -> Result<()> {
         let _turn = self.turns.acquire().await?;
         let (last, words) = words.split_last().context("a script has a last word")?;
-        let mut early = built(words, words.first().is_some_and(|word| word == "early"))?;
+        let says = |first: &str| words.iter().any(|word| word == first);
+        let mut early = built(words, says("early"))?;
         self.note("begin", number, "")?;
-        let mut transaction = match outbox.begin().await {
+        let begun = if says("own") { Open::own(outbox, pool).await } else { Open::of(outbox).await };
+        let mut transaction = match begun {
             Ok(transaction) => transaction,
             Err(error) => return self.note("not-begun", number, &error.to_string()),
         };
-        let mut savepoints = Vec::new();
+        let (mut savepoints, mut refused) = (Vec::new(), false);
         for word in words {
             if let Err(error) = self.step(&mut transaction, number, word, &mut early, &mut savepoints).await {
                 self.note("refused", number, &format!("{word} {error:#}"))?;
+                refused = true;
                 break;
             }
         }
         self.note("ending", number, last)?;
-        let ended = match &**last {
-            "c" => transaction.commit().await,
-            "r" => transaction.rollback().await,
-            _ => {
-                drop(transaction);
-                Ok(())
-            }
-        };
-        match ended {
+        let own = says("own");
+        match transaction.end(last).await {
+            // What its driver says of a transaction that the database aborted is not the outbox's word.
+            Ok(()) if own && refused => self.note("ended", number, "somehow"),
             Ok(()) => self.note("ended", number, last),
-            Err(error) => self.note("failed", number, &format!("{last} {error}")),
+            Err(error) => self.note("failed", number, &format!("{last} {error:#}")),
         }
     }
 
     async fn step<DB: Supported>(
         &self,
-        transaction: &mut Transaction<DB>,
+        transaction: &mut Open<DB>,
         number: &str,
         word: &str,
         early: &mut VecDeque<Vec<Event>>,
         savepoints: &mut Vec<Vec<String>>,
     ) -> Result<()> {
         match word.split_at(1) {
-            ("e", _) => {}
+            ("e" | "o", _) => {}
             ("a", steps) => {
                 let events = early.pop_front().map_or_else(|| batch(steps), Ok)?;
                 let ids: Vec<_> = events.iter().map(|event| event.id().to_owned()).collect();
@@ -123,19 +138,19 @@ impl Scripts {
             }
             ("w", millis) => tokio::time::sleep(Duration::from_millis(millis.parse()?)).await,
             ("s", _) => {
-                execute(transaction, &format!("savepoint s{}", savepoints.len())).await?;
+                transaction.execute(&format!("savepoint s{}", savepoints.len())).await?;
                 savepoints.push(Vec::new());
             }
             ("b", _) => {
                 let undone = savepoints.pop().context("a savepoint to go back to")?;
-                execute(transaction, &format!("rollback to savepoint s{}", savepoints.len())).await?;
+                transaction.execute(&format!("rollback to savepoint s{}", savepoints.len())).await?;
                 self.note("undone", number, &undone.join(" "))?;
             }
             ("l", row) => {
                 let lock = format!("update business set touched = touched + 1 where id = {row}");
-                execute(transaction, &lock).await?;
+                transaction.execute(&lock).await?;
             }
-            ("x", _) => execute(transaction, self.refused).await?,
+            ("x", _) => transaction.execute(self.refused).await?,
             _ => bail!("nobody knows what {word:?} means"),
         }
         Ok(())
@@ -161,9 +176,59 @@ fn batch(steps: &str) -> Result<Vec<Event>> {
     steps.trim_start_matches(':').split(',').map(event).collect()
 }
 
-async fn execute<DB: Supported>(transaction: &mut Transaction<DB>, sql: &str) -> Result<()> {
-    let mut statement = Statement::new(Marks::Question);
-    statement.push(sql);
-    DB::seam(transaction).execute(&statement.unprepared()).await?;
-    Ok(())
+/// A transaction that is open.
+enum Open<DB: Supported> {
+    /// One of the outbox.
+    Ours(Transaction<DB>),
+    /// One of somebody else, who appends through the writer.
+    Own { transaction: sqlx::Transaction<'static, DB>, writer: Writer, appended: Vec<Appended> },
+}
+
+impl<DB: Supported> Open<DB> {
+    async fn of(outbox: &Outbox<DB>) -> Result<Self> {
+        Ok(Self::Ours(outbox.begin().await?))
+    }
+
+    async fn own(outbox: &Outbox<DB>, pool: &Pool<DB>) -> Result<Self> {
+        let (transaction, writer) = (DB::begin(pool).await?, outbox.writer().clone());
+        Ok(Self::Own { transaction, writer, appended: Vec::new() })
+    }
+
+    async fn append_all(&mut self, events: Vec<Event>) -> Result<()> {
+        match self {
+            Self::Ours(transaction) => transaction.append_all(events).await.map(drop)?,
+            Self::Own { transaction, writer, appended } => {
+                appended.push(writer.append_all(DB::seam(transaction), events).await?);
+            }
+        }
+        Ok(())
+    }
+
+    async fn execute(&mut self, sql: &str) -> Result<()> {
+        let mut statement = Statement::new(Marks::Question);
+        statement.push(sql);
+        let connection = match self {
+            Self::Ours(transaction) => DB::seam(transaction),
+            Self::Own { transaction, .. } => DB::seam(transaction),
+        };
+        connection.execute(&statement.unprepared()).await?;
+        Ok(())
+    }
+
+    async fn end(self, last: &str) -> Result<()> {
+        match (self, last) {
+            (Self::Ours(transaction), "c") => transaction.commit().await?,
+            (Self::Ours(transaction), "r") => transaction.rollback().await?,
+            (Self::Own { transaction, appended, .. }, "c") => {
+                transaction.commit().await?;
+                appended.into_iter().for_each(Appended::committed);
+            }
+            (Self::Own { transaction, appended, .. }, "r") => {
+                transaction.rollback().await?;
+                appended.into_iter().for_each(Appended::rolled_back);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }

@@ -21,6 +21,8 @@ pub(crate) enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     pub(crate) mode: Mode,
+    /// Whether rows are deleted when their events are done.
+    pub(crate) deletes_done: bool,
     pub(crate) max_attempts: i64,
     /// How long claims last at most.
     pub(crate) claim_timeout: Micros,
@@ -198,14 +200,16 @@ impl History {
                 }
                 ("not-begun", _) => self.not_begun += 1,
                 ("ending", ["c"]) => *committing_at = at,
-                ("ended", [end]) => {
+                ("ended", ["c"]) => {
                     for id in appended {
                         let story = self.events.entry(id.clone()).or_default();
-                        let committed = *end == "c";
-                        story.fate = if committed { Fate::Committed } else { Fate::RolledBack };
-                        if committed {
-                            (story.committing_at, story.committed_at) = (Some(*committing_at), Some(at));
-                        }
+                        story.fate = Fate::Committed;
+                        (story.committing_at, story.committed_at) = (Some(*committing_at), Some(at));
+                    }
+                }
+                ("ended", ["r" | "d"]) => {
+                    for id in appended {
+                        self.events.entry(id.clone()).or_default().fate = Fate::RolledBack;
                     }
                 }
                 _ => {}

@@ -58,7 +58,7 @@ pub(crate) fn judge(history: &History) -> Verdict {
             verdict.violations.push(Violation { class, event: id.clone(), what });
         };
         existence(story, &mut complain);
-        ending(story, &mut complain);
+        ending(history, story, &mut complain);
         let repeats = repeats(history, story, &mut complain);
         attempts(history, story, &mut complain);
         let counts = &mut verdict.counts;
@@ -93,17 +93,21 @@ fn existence(story: &Story, complain: &mut impl FnMut(Class, String)) {
 }
 
 /// What was committed ended: done by a handler that said so, or dead, or deleted after that.
-fn ending(story: &Story, complain: &mut impl FnMut(Class, String)) {
+fn ending(history: &History, story: &Story, complain: &mut impl FnMut(Class, String)) {
     if !story.was_inserted() {
         return;
     }
+    let said_so = story.calls.iter().any(|call| answered(call, Answer::Done));
     for change in &story.changes {
-        let said_so = story.calls.iter().any(|call| answered(call, Answer::Done));
-        if change.to == Some(DONE) && change.from != Some(DONE) && !said_so {
-            complain(Class::Lost, "its row says DONE, and no handler said so".to_owned());
-        }
-        if change.to.is_none() && matches!(change.from, Some(NEW | RETRY)) {
-            complain(Class::Lost, "its row was deleted while it waited".to_owned());
+        let waited = matches!(change.from, Some(NEW | RETRY));
+        match change.to {
+            Some(DONE) if waited && !said_so => {
+                complain(Class::Lost, "its row says DONE, and no handler said so".to_owned());
+            }
+            None if waited && !(history.deletes_done && said_so) => {
+                complain(Class::Lost, "its row was deleted while it waited".to_owned());
+            }
+            _ => {}
         }
     }
     let deleted = story.changes.iter().any(|change| change.to.is_none());
@@ -175,7 +179,9 @@ fn is_explained(history: &History, before: &Call, after: &Call) -> bool {
         |fault: &&Fault| fault.life.as_ref().is_none_or(|life| *life == before.life || *life == after.life);
     let mut near = history.faults.iter().filter(concerns).filter(|fault| {
         let length = fault.until - fault.from;
-        fault.kind != Kind::ClockMoved && (!fault.kind.may_be_tolerated() || length >= history.tolerated)
+        // Neither costs a node that lives its claims.
+        let harmless = matches!(fault.kind, Kind::ClockMoved | Kind::SessionsEnded);
+        !harmless && (!fault.kind.may_be_tolerated() || length >= history.tolerated)
     });
     near.any(|fault| fault.from <= after.begun && fault.until >= since)
 }

@@ -48,6 +48,8 @@ pub(crate) struct Settings {
     pub(crate) transactions: usize,
     pub(crate) max_attempts: u64,
     pub(crate) retry: u64,
+    pub(crate) drain: u64,
+    pub(crate) delete_done: bool,
     /// After how long ended rows are purged, if at all.
     pub(crate) purge: Option<u64>,
     /// Through PgBouncer.
@@ -162,8 +164,10 @@ impl Plan {
 
     fn script(&self, dice: &mut Dice) -> String {
         let mut words = Vec::new();
-        if dice.percent(10) {
-            words.push("early".to_owned());
+        for (word, chance) in [("own", 25), ("early", 10)] {
+            if dice.percent(chance) {
+                words.push(word.to_owned());
+            }
         }
         words.push(format!("a:{}", self.events(dice)));
         self.wait(&mut words, dice);
@@ -220,6 +224,9 @@ impl Plan {
     /// What the handler does with an event, call by call.
     fn steps(&self, dice: &mut Dice) -> String {
         let slow = if self.seed.mode == Mode::Ordered { 150 } else { 2_500 };
+        if self.weather == Weather::Storm && self.seed.mode == Mode::Multi && dice.of(0..=999) < 2 {
+            return format!("b{}+d", dice.of(1_000..=6_000)); // longer than claims last
+        }
         match dice.of(0..=99) {
             0..=69 => "d".to_owned(),
             70..=74 => "f.d".to_owned(),
@@ -282,7 +289,7 @@ impl Settings {
             if seed.database == Database::Sqlite { dice.of(5..=7) } else { dice.of(2..=4) } * 1_000;
         // Where strangers lock dead rows, a replay and then a purge are to wait for them, side by side.
         let waits = weather == Weather::Locks;
-        let pool = if multi { 6 } else { *dice.one_of(&[4, 8, 12]) };
+        let pool = if multi { 6 } else { *dice.one_of(&[3, 5, 8, 12]) };
         let pooled = multi && seed.database == Database::Postgres && dice.percent(40);
         Self {
             nodes: if multi { 3 } else { 1 },
@@ -302,6 +309,8 @@ impl Settings {
             },
             max_attempts: if seed.mode == Mode::Ordered { 1 } else { dice.of(2..=5) },
             retry: dice.of(20..=400),
+            drain: *dice.one_of(&[50, 500, 5_000]),
+            delete_done: dice.percent(20),
             purge: (waits || dice.percent(50))
                 .then(|| if waits { dice.of(300..=600) } else { dice.of(50..=1_000) }),
             pooled,
@@ -313,4 +322,52 @@ impl Settings {
 /// An hour in one direction or the other.
 fn hour(dice: &mut Dice) -> i64 {
     if dice.percent(50) { 3_600 } else { -3_600 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::{DATABASES, MODES};
+
+    fn plans() -> impl Iterator<Item = Plan> {
+        let seeds = (1..=60).flat_map(|number| MODES.map(|mode| (mode, number)));
+        let seeds =
+            seeds.flat_map(|(mode, number)| DATABASES.map(|database| Seed { database, mode, number }));
+        seeds.map(Plan::new)
+    }
+
+    #[test]
+    fn a_seed_makes_the_same_plan_each_time_and_another_seed_another() {
+        let shown = |seed: &str| format!("{:?}", Plan::new(seed.parse().unwrap()));
+        assert_eq!(shown("postgres-multi-7"), shown("postgres-multi-7"));
+        for other in ["postgres-multi-10", "postgres-single-7", "mariadb-multi-7"] {
+            assert_ne!(shown("postgres-multi-7"), shown(other));
+        }
+        assert_eq!("postgres-multi-7".parse::<Seed>().unwrap().to_string(), "postgres-multi-7");
+    }
+
+    #[test]
+    fn there_is_no_fault_in_calm_weather_but_clocks_that_are_wrong() {
+        for plan in plans().filter(|plan| plan.weather == Weather::Calm) {
+            let wrong =
+                plan.acts.iter().find(|(_, act)| act.is_a_fault() && !matches!(act, Act::MoveClock { .. }));
+            assert!(wrong.is_none(), "{}: {wrong:?}", plan.seed);
+        }
+    }
+
+    /// What no seed does is not tested.
+    #[test]
+    fn everything_that_can_happen_does() {
+        let all: Vec<_> = plans().map(|plan| format!("{plan:?}").replace('"', " ")).collect();
+        let all = all.join(" ");
+        let acts = "Transact Kill Close Stop EndSessions Lock Hog MoveClock Replay";
+        let scripts = "own|early|s|b|x|l3|c|r|d".split('|').map(|word| format!(" {word} "));
+        let settings =
+            ["pooled: true", "delete_done: true", "purge: Some", "purge: None", "lock_timeout: Some"];
+        let steps = [":d", "p.d", "f.f.d", "u.d", "x.x.d", ",f", "+f.d", ":s", ":b", ":r"];
+        let words = acts.split(' ').map(str::to_owned).chain(scripts);
+        for word in words.chain(settings.map(str::to_owned)).chain(steps.map(str::to_owned)) {
+            assert!(all.contains(&word), "{word:?} never happens");
+        }
+    }
 }

@@ -8,6 +8,7 @@ const SECOND: Micros = 1_000_000;
 fn history(mode: Mode, events: impl IntoIterator<Item = (&'static str, Story)>) -> History {
     History {
         mode,
+        deletes_done: false,
         max_attempts: 3,
         claim_timeout: 2 * SECOND,
         tolerated: SECOND / 3,
@@ -129,6 +130,13 @@ fn what_was_deleted_while_it_waited_is_lost() {
 }
 
 #[test]
+fn where_done_rows_are_deleted_only_those_may_be_that_a_handler_is_done_with() {
+    let judged = |story| complaints(&History { deletes_done: true, ..history(Mode::Single, [("e", story)]) });
+    assert_eq!(judged(committed(0).call("a-1", 5_000, Answer::Done).deleted(7_000)), []);
+    assert_eq!(judged(committed(0).deleted(7_000)), [(Class::Lost, "e".to_owned())]);
+}
+
+#[test]
 fn what_is_done_without_a_handler_that_said_so_is_lost() {
     complains(Mode::Single, committed(0).becomes(DONE, 0, 5_000), Class::Lost);
     let deferred = committed(0).call("a-1", 5_000, Answer::Deferred).becomes(DONE, 0, 7_000);
@@ -240,6 +248,7 @@ fn with_claims_a_fault_of_either_process_near_by_explains_a_repetition_and_no_ot
         fault(Kind::Stopped, "a-1", 5 * SECOND, 7 * SECOND),
         fault(Kind::Stopped, "a-1", 11 * SECOND, 11 * SECOND + SECOND / 10),
         fault(Kind::ClockMoved, "a-1", 11 * SECOND, 11 * SECOND),
+        fault(Kind::SessionsEnded, "a-1", 11 * SECOND, 11 * SECOND),
     ];
     for fault in beside {
         assert_eq!(judged(vec![fault.clone()]), 1, "{fault:?}");
