@@ -16,6 +16,7 @@ use crate::history::{Change, Fault, History, Kind, Micros};
 use crate::judge::{Verdict, judge};
 use crate::plan::{Act, Plan, Settings};
 use crate::seed::Seed;
+use crate::support::PATIENCE;
 use crate::support::clock::{Clocks, MovedClock};
 use crate::support::node::{self, Node, now};
 
@@ -261,7 +262,22 @@ impl Actor {
         self.start().await
     }
 
+    /// Starts it, again and again if it cannot yet, as whoever looks after services would: a database may be locked, or
+    /// not have noticed that the process before is gone.
     async fn start(&self) -> Node {
+        let (settings, until) = (self.settings(), Instant::now() + PATIENCE);
+        loop {
+            let mut node = settings.clone().spawn();
+            if node.listen_for("ready").await.is_some() {
+                return node;
+            }
+            let (name, complaints) = (&settings.name, settings.complaints());
+            assert!(Instant::now() < until, "{name} cannot start:\n{complaints}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn settings(&self) -> node::Settings {
         let Stage { plan, arena, folder, epoch, clocks, .. } = &*self.stage;
         let Settings { pooled, lock_timeout, .. } = plan.settings;
         let name = format!("n{}-{}", self.number, self.life);
@@ -295,7 +311,7 @@ impl Actor {
         if let Some(clock) = &clocks[self.number] {
             settings = clock.of(settings);
         }
-        settings.start().await
+        settings
     }
 
     /// Numbers of transactions are those of the run, whichever life they fall into.
