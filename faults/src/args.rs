@@ -40,6 +40,31 @@ pub(crate) struct Args {
     pub(crate) acquire_timeout_ms: u64,
     #[arg(long, default_value_t = 5_000)]
     pub(crate) drain_ms: u64,
+    /// How often a handler is called for an event at most, where the mode has more than one try
+    #[arg(long, default_value_t = 10)]
+    pub(crate) max_attempts: u32,
+    /// How long a failed event waits at most before it is tried again, where the mode tries again
+    #[arg(long, default_value_t = 60_000)]
+    pub(crate) retry_ms: u64,
+    /// Deletes rows that ended longer ago than this, again and again
+    #[arg(long)]
+    pub(crate) purge_ms: Option<u64>,
+    /// Deletes rows whose events were handled, in place of keeping them as done
+    #[arg(long)]
+    pub(crate) delete_done: bool,
+    /// How many scripts have a transaction open at the same time; the others wait
+    #[arg(long, default_value_t = 2)]
+    pub(crate) transactions: usize,
+    /// What each session of the pool is told first
+    #[arg(long)]
+    pub(crate) session: Option<String>,
+    /// The URL leads to a pooler that shares connections between transactions
+    #[arg(long)]
+    pub(crate) pooled: bool,
+    /// The machine's wall clock, in microseconds, at the zero of its monotonic clock. With it moments are written
+    /// down by the monotonic clock, which nobody moves
+    #[arg(long)]
+    pub(crate) epoch: Option<i64>,
     /// How long a handler takes after it has written the delivery down
     #[arg(long, default_value_t = 0)]
     pub(crate) handler_ms: u64,
@@ -54,4 +79,6 @@ pub(crate) enum Mode {
     Single,
     /// Several processes on the table
     Multi,
+    /// One process on the table, one event after another
+    Ordered,
 }

@@ -7,18 +7,23 @@
 //! | `open`, `shut` | the handlers' gate | |
 //! | `hog <connections>` | takes connections out of the pool and keeps them | `hogged <connections>` |
 //! | `free` | gives them back | |
+//! | `transact <number> <words>` | runs a [script](crate::transacting) in the background | |
+//! | `rest` | waits until no script runs | `resting` |
+//! | `replay` | replays what is dead, in the background | |
 //! | `tell` | | `told <late> <handled> <hot refused>` |
 //! | `close` | closes the outbox and ends | `closed`, or `closed <error>` |
 
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
+use backstop_sql::store::DeadFilter;
 use backstop_sql::{Outbox, Supported};
 use tokio::io::{AsyncBufReadExt as _, BufReader, stdin};
 
 use crate::appending::Appender;
 use crate::args::Args;
 use crate::handling::Handling;
+use crate::transacting::Scripts;
 
 /// Obeys until it is told to close, or until whoever gives the commands is gone.
 pub(crate) async fn obey<DB: Supported>(
@@ -28,6 +33,7 @@ pub(crate) async fn obey<DB: Supported>(
     args: Args,
 ) -> Result<()> {
     let appender = Arc::new(Appender::new(&args)?);
+    let scripts = Arc::new(Scripts::new(&args)?);
     let mut hogged = Vec::new();
     let mut lines = BufReader::new(stdin()).lines();
     println!("ready");
@@ -41,6 +47,22 @@ pub(crate) async fn obey<DB: Supported>(
                     match appender.append(&outbox, count, at_once).await {
                         Ok(accepted) => println!("appended {accepted}"),
                         Err(error) => println!("cannot append: {error}"),
+                    }
+                });
+            }
+            ["transact", number, ref words @ ..] => scripts.start(&outbox, &pool, number, words),
+            ["rest"] => {
+                let scripts = scripts.clone();
+                tokio::spawn(async move {
+                    scripts.until_all_ended().await;
+                    println!("resting");
+                });
+            }
+            ["replay"] => {
+                let dead = outbox.dead();
+                tokio::spawn(async move {
+                    if let Err(error) = dead.replay_all(DeadFilter::default()).run().await {
+                        eprintln!("{error}");
                     }
                 });
             }

@@ -85,6 +85,13 @@ impl Settings {
 
     /// Starts the process and waits until its outbox runs.
     pub(crate) async fn start(self) -> Node {
+        let mut node = self.spawn();
+        node.hear("ready").await;
+        node
+    }
+
+    /// Starts the process. It says `ready` when its outbox runs.
+    pub(crate) fn spawn(self) -> Node {
         let complaints = File::create(self.folder.join(format!("{}.log", self.name))).unwrap();
         let millis = |flag: &str, time: Duration| [flag.to_owned(), time.as_millis().to_string()];
         let number = |flag: &str, number: usize| [flag.to_owned(), number.to_string()];
@@ -106,9 +113,7 @@ impl Settings {
             .expect("a node process");
         let said = BufReader::new(process.stdout.take().unwrap()).lines();
         let ears = process.stdin.take().unwrap();
-        let mut node = Node { settings: self, process, ears, said };
-        node.hear("ready").await;
-        node
+        Node { settings: self, process, ears, said }
     }
 }
 
@@ -128,6 +133,15 @@ impl Node {
 
     /// Waits for the line that begins with a word, and gives back its rest.
     pub(crate) async fn hear(&mut self, word: &str) -> String {
+        let heard = self.listen_for(word).await;
+        heard.unwrap_or_else(|| {
+            let Settings { name, .. } = &self.settings;
+            panic!("{name} did not say {word:?}; it complained:\n{}", self.settings.complaints())
+        })
+    }
+
+    /// The same, or none if it ends or takes too long.
+    pub(crate) async fn listen_for(&mut self, word: &str) -> Option<String> {
         let hearing = async {
             while let Some(line) = self.said.next_line().await.expect("a node that speaks") {
                 if let Some(rest) = line.strip_prefix(word) {
@@ -136,11 +150,7 @@ impl Node {
             }
             None
         };
-        let heard = timeout(PATIENCE, hearing).await.ok().flatten();
-        heard.unwrap_or_else(|| {
-            let Settings { name, .. } = &self.settings;
-            panic!("{name} did not say {word:?}; it complained:\n{}", self.settings.complaints())
-        })
+        timeout(PATIENCE, hearing).await.ok().flatten()
     }
 
     /// Appends events in the background, 500 in a transaction; the answer is awaited with [`Self::appended`].
@@ -220,7 +230,7 @@ impl Settings {
     }
 
     /// The end of what the node wrote to its standard error.
-    fn complaints(&self) -> String {
+    pub(crate) fn complaints(&self) -> String {
         let text = std::fs::read_to_string(self.folder.join(format!("{}.log", self.name))).unwrap();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
