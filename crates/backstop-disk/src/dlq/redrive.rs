@@ -320,7 +320,13 @@ impl Run {
                 }
                 false
             }
-            Outcome { any_marked, .. } => self.remove(name, any_marked || letters.was_sent_in_part()),
+            Outcome { any_marked, sent, .. } => {
+                let is_removed = self.remove(name, any_marked || letters.was_sent_in_part());
+                if !is_removed {
+                    self.progress.not_removed += sent.len() as u64;
+                }
+                is_removed
+            }
         }
     }
 
@@ -410,10 +416,9 @@ impl Run {
         Marks::add(&self.redrive.directory, name, sent).is_ok()
     }
 
-    fn remove(&mut self, name: &str, has_marks: bool) -> bool {
+    fn remove(&self, name: &str, has_marks: bool) -> bool {
         let Directory { path, filesystem } = &self.redrive.directory;
         if filesystem.remove(&path.join(name)).is_err() {
-            self.progress.not_removed += 1;
             return false;
         }
         // After its file: the other way round a crash in between would send everything again.

@@ -6,11 +6,12 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backstop_disk::dlq::{Directory, Filter};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
 use backstop_testkit::servers::directory;
 
 use crate::processes::start;
 use crate::room::{Mounted, as_root};
+use crate::support::{closed, emit_all, event, ids};
 
 fn is_done(command: &mut Command) -> bool {
     command.output().is_ok_and(|output| output.status.success())
@@ -57,5 +58,36 @@ fn what_was_told_is_safe_is_on_the_disk_when_the_power_is_cut() {
             .collect();
         let missing: Vec<_> = told.difference(&stored).collect();
         assert!(missing.is_empty(), "cut {cut}: {} of {} are missing", missing.len(), told.len());
+    }
+}
+
+/// Cuts the power: what a disk holds now, mounted as another.
+fn after_cut<'a>(image: &Path, copy: &Path, at: &'a Path) -> Mounted<'a> {
+    fs::copy(image, copy).unwrap();
+    mount(copy, at).expect("what is left can be mounted")
+}
+
+/// One event has its own syncs, and nobody else's bring it to the disk: of its data, of its name, and of the name of
+/// the directory that was made for it.
+///
+/// Rules: D-030, D-038.
+#[tokio::test]
+async fn an_event_that_is_stored_alone_is_on_the_disk_when_the_power_is_cut() {
+    for (layout, rolling) in [("files", None), ("rolling", Some(Rolling::default()))] {
+        let place = directory();
+        let (at, after) = (place.file("at"), place.file("after"));
+        let image = formatted(place.file("disk"));
+        let Some((image, _mounted)) = image.and_then(|image| Some((image.clone(), mount(&image, &at)?)))
+        else {
+            return backstop_testkit::skip("needs root and mkfs.ext4, to make a disk and mount it");
+        };
+        let settings = Settings::at(at.join("shop/dlq")).create(true);
+        let settings = rolling.map_or(settings.clone(), |rolling| settings.rolling(rolling));
+        let sink = DlqSink::open(closed(), settings).unwrap();
+        for number in 0..3 {
+            emit_all(&sink, [event(&number.to_string())]).await;
+            let _mounted = after_cut(&image, &place.file("copy"), &after);
+            assert_eq!(ids(&after.join("shop/dlq")).len(), number + 1, "{layout}, cut {number}");
+        }
     }
 }

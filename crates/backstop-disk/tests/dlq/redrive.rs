@@ -317,3 +317,27 @@ async fn started_again_it_goes_on_where_it_was() {
         assert!(all - 300 <= 65, "{layout}: {} were sent twice", all - 300);
     }
 }
+
+/// A file goes before its marks: without them everything in it would be sent again.
+#[tokio::test]
+async fn a_file_that_cannot_be_removed_keeps_its_marks_and_tells_what_will_be_sent_again() {
+    let [_, (_, settings)] = layouts();
+    let disk = disk();
+    let sink = DlqSink::open(closed(), settings.filesystem(disk.clone())).unwrap();
+    emit_all(&sink, ["1", "2", "3", "4", "5", "6"].map(event)).await;
+    drop(sink);
+    // Its writer is gone as well after that.
+    let disk = disk.after_crash(1);
+    let directory = Directory::open_on(PLACE, disk.clone()).unwrap();
+    directory.redrive(Filter::all()).limit(3).to(Kept::default()).await.unwrap();
+    disk.fail_nth("remove", 0, Fault::Error(EIO));
+    let done = directory.redrive(Filter::all()).to(Kept::default()).await.unwrap();
+    assert_eq!(disk.faulted(), Some("remove"));
+    assert_eq!((done.delivered, done.not_removed), (3, 3));
+    assert_eq!(readable(&disk), ["4", "5", "6"], "what was marked before stays so");
+
+    let done = directory.redrive(Filter::all()).to(Kept::default()).await.unwrap();
+    assert_eq!((done.delivered, done.not_removed), (3, 0));
+    assert!(readable(&disk).is_empty());
+    assert!(disk.files_ending(".sent").is_empty() && disk.files_ending(".jsonl").is_empty());
+}
