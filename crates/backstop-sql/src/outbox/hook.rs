@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use backstop_core::Event;
+use backstop_core::redact::redacted;
 
 use crate::Error;
 
@@ -95,7 +96,10 @@ impl Hooks {
         for hook in &self.0 {
             match catch_unwind(AssertUnwindSafe(|| run(&**hook))) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(step, %error, "a hook failed; the events are not affected"),
+                Ok(Err(error)) => {
+                    let said = error.to_string();
+                    tracing::warn!(step, error = %redacted(&said), "a hook failed; the events are not affected");
+                }
                 Err(_) => tracing::warn!(step, "a hook panicked; the events are not affected"),
             }
         }

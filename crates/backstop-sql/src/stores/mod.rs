@@ -5,8 +5,10 @@ mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
 mod plain_inserts;
+mod plans;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+mod presence;
 mod row;
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 mod session;

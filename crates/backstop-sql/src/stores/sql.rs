@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::alike::gather;
 use super::row::{self, int};
 use super::statements::{Statements, key};
-use super::{Change, ClaimQuestion, DatabaseKind, Dialect, Explanation, StillIn, Supported};
+use super::{Change, ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
 use crate::connection::{Connection, Connections, Kind};
 use crate::pooler::{Pooled, Unprepared};
 use crate::statement::{Statement, Value};
@@ -60,7 +60,7 @@ pub struct SqlStore {
     codec: Arc<dyn HeaderCodec>,
     done: Done,
     pub(super) zone: TimeZone,
-    pooled: bool,
+    pub(super) pooled: bool,
     patience: Duration,
 }
 
@@ -134,76 +134,28 @@ impl SqlStore {
         }
     }
 
-    /// The statement that [`poll`](Store::poll) runs, for whoever wants to read its plan.
-    #[doc(hidden)]
-    pub fn poll_statement(&self, due: Due<'_>) -> Statement {
-        self.statements().poll(due)
-    }
-
-    /// The statement with which [`claim`](Store::claim) chooses rows, for whoever wants to read its plan.
-    #[doc(hidden)]
-    pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due<'_>) -> Statement {
-        self.dialect.claim_statement(&self.question(owner, timeout, due))
-    }
-
-    /// The statements that [`purge`](Store::purge) runs, for whoever wants to read their plans.
-    #[doc(hidden)]
-    pub fn purge_statements(&self, what: Purgeable, at: At, age: Duration, limit: u32) -> Vec<Statement> {
-        let parts = what.parts(self.statements(), at, age, limit);
-        parts.iter().map(|part| self.dialect.purge_statement(part)).collect()
-    }
-
-    /// The statement of [`query_dead`](Store::query_dead), for whoever wants to read its plan.
-    #[doc(hidden)]
-    pub fn query_dead_statement(&self, filter: &DeadFilter, limit: u32) -> Statement {
-        self.statements().query_dead(filter, None, limit)
-    }
-
-    /// The statements that change rows by their ids, for whoever wants to read their plans.
-    #[doc(hidden)]
-    pub fn statements_by_id(&self, ids: &[String]) -> Vec<Statement> {
-        use backstop_core::delivery::Settlement;
-        let settlements = [
-            Settlement::Done,
-            Settlement::Deferred { after: PATIENCE },
-            Settlement::Retry { after: PATIENCE, error: String::new() },
-            Settlement::Dead { error: String::new() },
-        ];
-        let settle = |id: &String, settlement: &Settlement| Settle {
-            id: id.clone(),
-            claim: None,
-            attempts: Some(0),
-            generation: Some(0),
-            settlement: settlement.clone(),
-        };
-        let settles: Vec<_> = settlements.iter().flat_map(|it| ids.iter().map(|id| settle(id, it))).collect();
-        let deleting = Statements { done: Done::Delete, ..self.statements() };
-        let gathered = gather(&settles);
-        let mut statements: Vec<_> =
-            gathered.iter().map(|alike| self.statements().settle(At::Database, alike)).collect();
-        statements.extend(gathered.first().map(|alike| deleting.settle(At::Database, alike)));
-        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-        statements.push(self.statements().replay_dead(At::Database, &ids));
-        statements
-    }
-
     /// The text of an event's headers: NULL for none, as others write it too.
     fn headers_of(&self, event: &Event) -> Result<Option<String>, Error> {
         let headers = event.headers();
         if headers.is_empty() { Ok(None) } else { Ok(Some(self.codec.write_headers(headers)?)) }
     }
 
-    async fn run(&self, connection: &mut dyn Connection, text: &'static str) -> Result<(), Error> {
+    pub(super) async fn run(&self, connection: &mut dyn Connection, text: &'static str) -> Result<(), Error> {
         let mut statement = Statement::new(self.dialect.marks());
         statement.push(text);
         self.execute(connection, &statement).await.map(drop)
     }
 
-    fn statements(&self) -> Statements<'_> {
+    pub(super) fn statements(&self) -> Statements<'_> {
         Statements { dialect: self.dialect, table: &self.table, done: self.done, zone: self.zone }
     }
 
-    fn question<'a>(&'a self, owner: &'a str, timeout: Duration, due: Due<'a>) -> ClaimQuestion<'a> {
+    pub(super) fn question<'a>(
+        &'a self,
+        owner: &'a str,
+        timeout: Duration,
+        due: Due<'a>,
+    ) -> ClaimQuestion<'a> {
         ClaimQuestion { table: &self.table, owner, timeout, due, zone: self.zone }
     }
 
@@ -241,40 +193,6 @@ impl SqlStore {
         Ok(claimed)
     }
 
-    /// Which of the events the caller's transaction holds, if it is still the one that began.
-    async fn present_in(
-        &self,
-        connection: &mut dyn Connection,
-        ids: &[String],
-    ) -> Result<Vec<String>, Error> {
-        let probe = self.dialect.still_in_transaction();
-        if let StillIn::Asked(text) = probe {
-            self.run(connection, text).await.map_err(rolled_back)?;
-        }
-        let found = self.find(&mut Zoned { inner: &mut *connection, zone: self.zone }, ids).await;
-        let found = match found {
-            Err(error) if self.means(&error, Explanation::Aborted) => return Err(rolled_back(error)),
-            other => other?,
-        };
-        if let (StillIn::WhenMissing(text), true) = (probe, found.len() < ids.len()) {
-            self.run(connection, text).await.map_err(rolled_back)?;
-        }
-        Ok(found)
-    }
-
-    async fn find(&self, connection: &mut dyn Connection, ids: &[String]) -> Result<Vec<String>, Error> {
-        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-        let mut found = Vec::new();
-        for ids in ids.chunks(ROWS_PER_STATEMENT) {
-            let mut statement = self.statements().present(ids);
-            if self.pooled {
-                statement = statement.unprepared();
-            }
-            found.extend(row::ids(self.fetch(connection, &statement, &[Kind::Text]).await?));
-        }
-        Ok(found)
-    }
-
     /// Gives work up that takes too long.
     async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
@@ -299,7 +217,7 @@ impl SqlStore {
     }
 
     /// Whether an error says this.
-    fn means(&self, error: &Error, explanation: Explanation) -> bool {
+    pub(super) fn means(&self, error: &Error, explanation: Explanation) -> bool {
         matches!(error, Error::Database { source, .. } if self.dialect.explain(source) == Some(explanation))
     }
 
@@ -691,11 +609,6 @@ impl fmt::Debug for SqlStore {
             .field("table", &self.table)
             .finish_non_exhaustive()
     }
-}
-
-/// The transaction in which events were appended is gone.
-fn rolled_back(error: Error) -> Error {
-    if error.is_outage() { error } else { Error::RolledBack { said: error.to_string() } }
 }
 
 /// The rows of each claim.

@@ -1,0 +1,52 @@
+//! Which events are in the table: what a transaction holds before it commits, and what everybody sees after it.
+
+use super::sql::{ROWS_PER_STATEMENT, SqlStore};
+use super::{Explanation, StillIn, row};
+use crate::Error;
+use crate::connection::{Connection, Kind};
+use crate::time_zone::Zoned;
+
+impl SqlStore {
+    /// Which of the events the caller's transaction holds, if it is still the one that began.
+    pub(super) async fn present_in(
+        &self,
+        connection: &mut dyn Connection,
+        ids: &[String],
+    ) -> Result<Vec<String>, Error> {
+        let probe = self.dialect.still_in_transaction();
+        if let StillIn::Asked(text) = probe {
+            self.run(connection, text).await.map_err(rolled_back)?;
+        }
+        let found = self.find(&mut Zoned { inner: &mut *connection, zone: self.zone }, ids).await;
+        let found = match found {
+            Err(error) if self.means(&error, Explanation::Aborted) => return Err(rolled_back(error)),
+            other => other?,
+        };
+        if let (StillIn::WhenMissing(text), true) = (probe, found.len() < ids.len()) {
+            self.run(connection, text).await.map_err(rolled_back)?;
+        }
+        Ok(found)
+    }
+
+    pub(super) async fn find(
+        &self,
+        connection: &mut dyn Connection,
+        ids: &[String],
+    ) -> Result<Vec<String>, Error> {
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let mut found = Vec::new();
+        for ids in ids.chunks(ROWS_PER_STATEMENT) {
+            let mut statement = self.statements().present(ids);
+            if self.pooled {
+                statement = statement.unprepared();
+            }
+            found.extend(row::ids(self.fetch(connection, &statement, &[Kind::Text]).await?));
+        }
+        Ok(found)
+    }
+}
+
+/// The transaction in which events were appended is gone.
+fn rolled_back(error: Error) -> Error {
+    if error.is_outage() { error } else { Error::RolledBack { said: error.to_string() } }
+}
