@@ -191,7 +191,7 @@ fn attempts(history: &History, story: &Story, complain: &mut impl FnMut(Class, S
     let failed = |call: &&Call| answered(call, Answer::Failed) || answered(call, Answer::Refused);
     let failed: Vec<_> = story.calls.iter().filter(failed).collect();
     let failures = failed.len();
-    let excused = failed.iter().filter(|call| may_be_uncounted(history, call)).count();
+    let excused = failed.iter().filter(|call| may_be_uncounted(history, story, call)).count();
     let (mut counted, mut before) = (0, 0);
     for change in &story.changes {
         let settled = change.from.is_some_and(|from| matches!(from, NEW | RETRY));
@@ -234,14 +234,17 @@ fn attempts(history: &History, story: &Story, complain: &mut impl FnMut(Class, S
 
 /// Whether a fault explains that a failure was not counted: its process ended before it could say so, lost its claim, or
 /// did not know for a while whether the table was still its own.
-fn may_be_uncounted(history: &History, call: &Call) -> bool {
+fn may_be_uncounted(history: &History, story: &Story, call: &Call) -> bool {
     let (since, until) = (call.begun - history.claim_timeout, call.begun + 2 * history.claim_timeout);
+    // A process that handled it again was told so by the table.
+    let was_its_last = !story.calls.iter().any(|next| next.life == call.life && next.begun > call.begun);
     history.faults.iter().any(|fault| {
         let concerns = fault.life.as_ref().is_none_or(|life| *life == call.life);
         let near = fault.from <= until && fault.until >= since;
         concerns
             && match fault.kind {
-                Kind::Killed | Kind::Closed => fault.from >= call.begun,
+                // Also one that was called while its process was closing, which takes a while.
+                Kind::Killed | Kind::Closed => was_its_last && fault.until >= call.begun,
                 Kind::SessionsEnded => near,
                 Kind::ClockMoved => false,
                 _ => history.mode == Mode::Multi && near && fault.until - fault.from >= history.tolerated,

@@ -282,10 +282,15 @@ fn failures_that_are_counted_without_a_call_or_not_at_all_are_told() {
     let by_two = failing().becomes(RETRY, 2, 7_000);
     complains(Mode::Single, done(by_two, 2), Class::Attempts);
 
-    // One that ended before it could say so is not counted.
-    let faults = vec![fault(Kind::Killed, "a-1", 7_000, 7_000)];
+    // One that ended before it could say so is not counted, also if it was called while its process was closing.
     let again = failing().call("a-2", SECOND, Answer::Done).becomes(DONE, 0, SECOND + 2_000);
-    assert_eq!(complaints(&History { faults, ..history(Mode::Single, [("e", again)]) }), []);
+    for ended in [fault(Kind::Killed, "a-1", 7_000, 7_000), fault(Kind::Closed, "a-1", 1_000, 7_000)] {
+        let history = History { faults: vec![ended], ..history(Mode::Single, [("e", again.clone())]) };
+        assert_eq!(complaints(&history), []);
+    }
+    let faults = vec![fault(Kind::Killed, "a-1", SECOND, SECOND)];
+    let uncounted = History { faults, ..history(Mode::Single, [("e", done(failing(), 0))]) };
+    assert_eq!(complaints(&uncounted), [(Class::Attempts, "e".to_owned())], "it lived to handle it again");
 }
 
 /// The row that was dead and is replayed has been buried again by a settlement that was written twice.
