@@ -256,40 +256,39 @@ fn answered(call: &Call, answer: Answer) -> bool {
     call.ended.is_some_and(|(_, said)| said == answer)
 }
 
-/// `ordered` promises: of two events whose transactions follow one another, the one that was created first, by its row
-/// and then by its id, is handled first. "Follow" means that the commit of the one was confirmed before that of the
-/// other was asked for: whoever saw the second row saw the first as well. One that was committed later may come later,
-/// however early it was created. Only the first calls count: whatever is put off or replayed is behind the others.
+/// `ordered` promises: of two events of one transaction, or of transactions that follow one another, the one that was
+/// created first, by its row and then by its id, is handled first. "Follow" means that the commit of the one was confirmed
+/// before that of the other was asked for: whoever saw the second row saw the first as well. One that was committed later
+/// may come later, however early it was created. Only the first calls count: whatever is put off or replayed is behind
+/// the others.
 fn order(history: &History, violations: &mut Vec<Violation>) {
     struct Entry<'a> {
-        id: &'a String,
         key: (Micros, &'a String),
+        transaction: &'a str,
         committing: Micros,
         committed: Micros,
         begun: Micros,
     }
-    let entry = |(id, story): (&'_ String, &Story)| {
-        let begun = story.calls.first()?.begun;
-        Some((id.clone(), story.created()?, story.committing_at?, story.committed_at?, begun))
-    };
-    let known: Vec<_> = history.events.iter().filter_map(entry).collect();
-    let entries: Vec<_> = known
-        .iter()
-        .map(|(id, created, committing, committed, begun)| Entry {
-            id,
-            key: (*created, id),
-            committing: *committing,
-            committed: *committed,
-            begun: *begun,
+    let entries = history.events.iter().filter_map(|(id, story)| {
+        Some(Entry {
+            key: (story.created()?, id),
+            transaction: &story.transaction,
+            committing: story.committing_at?,
+            committed: story.committed_at?,
+            begun: story.calls.first()?.begun,
         })
-        .collect();
+    });
+    let entries: Vec<_> = entries.collect();
     for late in &entries {
         let overtakes = |early: &&Entry<'_>| {
-            late.key < early.key && late.committed <= early.committing && early.begun < late.begun
+            let follows = late.transaction == early.transaction || late.committed <= early.committing;
+            late.key < early.key && follows && early.begun < late.begun
         };
         if let Some(early) = entries.iter().find(overtakes) {
-            let what = format!("{} was handled before it, and was created and committed after it", early.id);
-            violations.push(Violation { class: Class::Overtaken, event: late.id.clone(), what });
+            let (event, other) = (late.key.1.clone(), early.key.1);
+            let what =
+                format!("{other} was handled before it, was created after it and not committed before it");
+            violations.push(Violation { class: Class::Overtaken, event, what });
         }
     }
 }
