@@ -116,13 +116,24 @@ impl Arena {
         matches!(self, Self::Postgres { .. }) && !pooled
     }
 
-    /// How sessions are told to give up waiting for a lock.
-    pub(crate) fn lock_timeout(&self, millis: u64) -> String {
-        match self {
-            Self::Postgres { .. } => format!("set lock_timeout = {millis}"),
-            // In whole seconds.
-            _ => format!("set innodb_lock_wait_timeout = {}", millis.div_ceil(1_000)),
-        }
+    /// How sessions are told to give up waiting for a lock, or a statement, after so many milliseconds.
+    pub(crate) fn timeouts(&self, lock: Option<u64>, statement: Option<u64>) -> String {
+        let set = |word: &str, value: Option<String>| value.map(|value| format!("set {word} = {value}; "));
+        let millis = |timeout: Option<u64>| timeout.map(|millis| millis.to_string());
+        let (lock, statement) = match self {
+            Self::Postgres { .. } => {
+                (set("lock_timeout", millis(lock)), set("statement_timeout", millis(statement)))
+            }
+            // In seconds, whole ones for locks.
+            _ => (
+                set("innodb_lock_wait_timeout", millis(lock.map(|millis| millis.div_ceil(1_000)))),
+                set(
+                    "max_statement_time",
+                    statement.map(|millis| format!("{}.{:03}", millis / 1_000, millis % 1_000)),
+                ),
+            ),
+        };
+        lock.unwrap_or_default() + &statement.unwrap_or_default()
     }
 
     pub(crate) async fn waiting(&self) -> i64 {

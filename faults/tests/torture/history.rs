@@ -308,3 +308,72 @@ pub(crate) fn micros_as_seconds(micros: Micros) -> f64 {
     std::time::Duration::from_micros(micros.unsigned_abs()).as_secs_f64()
         * if micros < 0 { -1.0 } else { 1.0 }
 }
+
+#[cfg(test)]
+mod tests {
+    use backstop_testkit::servers;
+
+    use super::*;
+
+    fn read(files: &[(&str, &str)]) -> History {
+        let folder = servers::directory();
+        for (name, text) in files {
+            fs::write(folder.file(name), text).unwrap();
+        }
+        let mut history = History {
+            mode: Mode::Single,
+            deletes_done: false,
+            max_attempts: 3,
+            claim_timeout: 2_000_000,
+            tolerated: 100_000,
+            events: BTreeMap::new(),
+            faults: Vec::new(),
+            not_begun: 0,
+        };
+        history.read(folder.path());
+        history
+    }
+
+    #[test]
+    fn the_fates_of_events_are_those_of_their_transactions_and_savepoints() {
+        let text = "10 begin 1\n11 append 1 kept\n12 append 1 undone both\n13 undone 1 undone both\n14 ending 1 c\n\
+                    15 ended 1 c\n16 begin 2\n17 append 2 rolled-back\n18 ending 2 r\n19 ended 2 r\n20 begin 3\n\
+                    21 append 3 refused\n22 refused 3 x the database says no\n23 ending 3 c\n24 failed 3 c no\n\
+                    25 begin 4\n26 append 4 own\n27 ending 4 c\n28 ended 4 somehow\n29 begin 5\n\
+                    30 not-begun 5 no connection\n31 begin 6\n32 append 6 killed\n";
+        let history = read(&[("n0-1.transactions", text)]);
+        let fate = |id: &str| history.events[id].fate;
+        assert_eq!(fate("kept"), Fate::Committed);
+        assert_eq!([fate("undone"), fate("both"), fate("rolled-back")], [Fate::RolledBack; 3]);
+        assert_eq!([fate("refused"), fate("own"), fate("killed")], [Fate::Unsure; 3]);
+        let kept = &history.events["kept"];
+        assert_eq!((kept.committing_at, kept.committed_at), (Some(14), Some(15)));
+        assert_eq!((kept.transaction.as_str(), history.not_begun), ("1 of n0-1", 1));
+    }
+
+    #[test]
+    fn calls_are_read_with_their_answers_and_with_what_blocked_or_stood_still() {
+        let one = "100 begin 0 e f\n101 end 0 e f\n300 begin 1 e b5+d\n900 end 1 e d\n950 begin 2 other d\n";
+        let two = "200 begin 0 e r50\n201 end 0 e r50\n";
+        let stalls = "500000 200\n";
+        let history =
+            read(&[("n0-1.handled", one), ("n1-1.handled", two), ("n1-1.stalls", stalls), ("n0-1.log", "?")]);
+        let calls = &history.events["e"].calls;
+        let shown: Vec<_> = calls.iter().map(|call| (&*call.life, call.begun, call.ended)).collect();
+        let (failed, deferred, done) = (Answer::Failed, Answer::Deferred, Answer::Done);
+        assert_eq!(
+            shown,
+            [
+                ("n0-1", 100, Some((101, failed))),
+                ("n1-1", 200, Some((201, deferred))),
+                ("n0-1", 300, Some((900, done)))
+            ]
+        );
+        assert_eq!(history.events["other"].calls[0].ended, None);
+        let mut faults: Vec<_> =
+            history.faults.iter().map(|it| (it.life.clone().unwrap(), it.from, it.until)).collect();
+        faults.sort();
+        assert_eq!(faults, [("n0-1".to_owned(), 300, 900), ("n1-1".to_owned(), 300_000, 500_000)]);
+        assert_eq!(history.stalls(), 1);
+    }
+}

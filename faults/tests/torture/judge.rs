@@ -191,7 +191,7 @@ fn attempts(history: &History, story: &Story, complain: &mut impl FnMut(Class, S
     let failed = |call: &&Call| answered(call, Answer::Failed) || answered(call, Answer::Refused);
     let failed: Vec<_> = story.calls.iter().filter(failed).collect();
     let failures = failed.len();
-    let excused = failed.iter().filter(|call| may_be_uncounted(history, call)).count();
+    let excused = failed.iter().filter(|call| may_be_uncounted(history, story, call)).count();
     let (mut counted, mut before) = (0, 0);
     for change in &story.changes {
         let settled = change.from.is_some_and(|from| matches!(from, NEW | RETRY));
@@ -234,14 +234,17 @@ fn attempts(history: &History, story: &Story, complain: &mut impl FnMut(Class, S
 
 /// Whether a fault explains that a failure was not counted: its process ended before it could say so, lost its claim, or
 /// did not know for a while whether the table was still its own.
-fn may_be_uncounted(history: &History, call: &Call) -> bool {
+fn may_be_uncounted(history: &History, story: &Story, call: &Call) -> bool {
     let (since, until) = (call.begun - history.claim_timeout, call.begun + 2 * history.claim_timeout);
+    // A process that handled it again was told so by the table.
+    let was_its_last = !story.calls.iter().any(|next| next.life == call.life && next.begun > call.begun);
     history.faults.iter().any(|fault| {
         let concerns = fault.life.as_ref().is_none_or(|life| *life == call.life);
         let near = fault.from <= until && fault.until >= since;
         concerns
             && match fault.kind {
-                Kind::Killed | Kind::Closed => fault.from >= call.begun,
+                // Also one that was called while its process was closing, which takes a while.
+                Kind::Killed | Kind::Closed => was_its_last && fault.until >= call.begun,
                 Kind::SessionsEnded => near,
                 Kind::ClockMoved => false,
                 _ => history.mode == Mode::Multi && near && fault.until - fault.from >= history.tolerated,
@@ -253,40 +256,39 @@ fn answered(call: &Call, answer: Answer) -> bool {
     call.ended.is_some_and(|(_, said)| said == answer)
 }
 
-/// `ordered` promises: of two events whose transactions follow one another, the one that was created first, by its row
-/// and then by its id, is handled first. "Follow" means that the commit of the one was confirmed before that of the
-/// other was asked for: whoever saw the second row saw the first as well. One that was committed later may come later,
-/// however early it was created. Only the first calls count: whatever is put off or replayed is behind the others.
+/// `ordered` promises: of two events of one transaction, or of transactions that follow one another, the one that was
+/// created first, by its row and then by its id, is handled first. "Follow" means that the commit of the one was confirmed
+/// before that of the other was asked for: whoever saw the second row saw the first as well. One that was committed later
+/// may come later, however early it was created. Only the first calls count: whatever is put off or replayed is behind
+/// the others.
 fn order(history: &History, violations: &mut Vec<Violation>) {
     struct Entry<'a> {
-        id: &'a String,
         key: (Micros, &'a String),
+        transaction: &'a str,
         committing: Micros,
         committed: Micros,
         begun: Micros,
     }
-    let entry = |(id, story): (&'_ String, &Story)| {
-        let begun = story.calls.first()?.begun;
-        Some((id.clone(), story.created()?, story.committing_at?, story.committed_at?, begun))
-    };
-    let known: Vec<_> = history.events.iter().filter_map(entry).collect();
-    let entries: Vec<_> = known
-        .iter()
-        .map(|(id, created, committing, committed, begun)| Entry {
-            id,
-            key: (*created, id),
-            committing: *committing,
-            committed: *committed,
-            begun: *begun,
+    let entries = history.events.iter().filter_map(|(id, story)| {
+        Some(Entry {
+            key: (story.created()?, id),
+            transaction: &story.transaction,
+            committing: story.committing_at?,
+            committed: story.committed_at?,
+            begun: story.calls.first()?.begun,
         })
-        .collect();
+    });
+    let entries: Vec<_> = entries.collect();
     for late in &entries {
         let overtakes = |early: &&Entry<'_>| {
-            late.key < early.key && late.committed <= early.committing && early.begun < late.begun
+            let follows = late.transaction == early.transaction || late.committed <= early.committing;
+            late.key < early.key && follows && early.begun < late.begun
         };
         if let Some(early) = entries.iter().find(overtakes) {
-            let what = format!("{} was handled before it, and was created and committed after it", early.id);
-            violations.push(Violation { class: Class::Overtaken, event: late.id.clone(), what });
+            let (event, other) = (late.key.1.clone(), early.key.1);
+            let what =
+                format!("{other} was handled before it, was created after it and not committed before it");
+            violations.push(Violation { class: Class::Overtaken, event, what });
         }
     }
 }

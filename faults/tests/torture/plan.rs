@@ -56,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) pooled: bool,
     /// After how long sessions give up waiting for a lock, if at all.
     pub(crate) lock_timeout: Option<u64>,
+    /// After how long the database gives up a statement, if at all.
+    pub(crate) statement_timeout: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -314,7 +316,8 @@ impl Settings {
             purge: (waits || dice.percent(50))
                 .then(|| if waits { dice.of(300..=600) } else { dice.of(50..=1_000) }),
             pooled,
-            lock_timeout: (waits && dice.percent(50)).then(|| dice.of(1..=10) * 100),
+            lock_timeout: (waits && dice.percent(40)).then(|| dice.of(1..=10) * 100),
+            statement_timeout: (waits && dice.percent(30)).then(|| dice.of(4..=12) * 100),
         }
     }
 }
@@ -362,8 +365,14 @@ mod tests {
         let all = all.join(" ");
         let acts = "Transact Kill Close Stop EndSessions Lock Hog MoveClock Replay";
         let scripts = "own|early|s|b|x|l3|c|r|d".split('|').map(|word| format!(" {word} "));
-        let settings =
-            ["pooled: true", "delete_done: true", "purge: Some", "purge: None", "lock_timeout: Some"];
+        let settings = [
+            "pooled: true",
+            "delete_done: true",
+            "purge: Some",
+            "purge: None",
+            "lock_timeout: Some",
+            "statement_timeout: Some",
+        ];
         let steps = [":d", "p.d", "f.f.d", "u.d", "x.x.d", ",f", "+f.d", ":s", ":b", ":r"];
         let words = acts.split(' ').map(str::to_owned).chain(scripts);
         for word in words.chain(settings.map(str::to_owned)).chain(steps.map(str::to_owned)) {

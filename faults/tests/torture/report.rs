@@ -8,8 +8,9 @@ use crate::judge::{Class, Counts};
 use crate::run::Run;
 use crate::seed::Seed;
 
-/// At most so many violations of a run and a class are told with their whole history.
-const TOLD: usize = 2;
+/// At most so many violations of a run that are alike are told with their whole history, and so many in all.
+const TOLD_ALIKE: usize = 2;
+const TOLD: usize = 20;
 
 /// Several runs.
 #[derive(Debug, Default)]
@@ -48,18 +49,20 @@ impl Report {
         self.events += run.history.events.len();
         self.faults += faults;
         self.counts.add(&counts);
-        let mut told: BTreeMap<Class, usize> = BTreeMap::new();
+        let mut broken: BTreeMap<Class, usize> = BTreeMap::new();
+        let mut told: BTreeMap<&str, usize> = BTreeMap::new();
         for violation in &verdict.violations {
             *self.violations.entry(violation.class).or_default() += 1;
-            let told = told.entry(violation.class).or_default();
-            *told += 1;
-            if *told <= TOLD {
+            *broken.entry(violation.class).or_default() += 1;
+            let alike = told.entry(&violation.what).or_default();
+            *alike += 1;
+            if *alike <= TOLD_ALIKE && told.len() <= TOLD {
                 let story = &run.history.events[&violation.event];
                 print!("{}: {violation}\n{story}{}", plan.seed, run.faults_near(&violation.event));
             }
         }
-        if !told.is_empty() {
-            self.complaints.push(format!("{}: {told:?}", plan.seed));
+        if !broken.is_empty() {
+            self.complaints.push(format!("{}: {broken:?}", plan.seed));
         }
     }
 

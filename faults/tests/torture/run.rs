@@ -279,7 +279,7 @@ impl Actor {
 
     fn settings(&self) -> node::Settings {
         let Stage { plan, arena, folder, epoch, clocks, .. } = &*self.stage;
-        let Settings { pooled, lock_timeout, .. } = plan.settings;
+        let Settings { pooled, lock_timeout, statement_timeout, .. } = plan.settings;
         let name = format!("n{}-{}", self.number, self.life);
         let millis = Duration::from_millis;
         let mut settings = node::Settings {
@@ -302,8 +302,10 @@ impl Actor {
         if let Some(age) = plan.settings.purge {
             settings = settings.flag("--purge-ms", age);
         }
-        if let Some(timeout) = lock_timeout.filter(|_| !pooled) {
-            settings = settings.flag("--session", arena.lock_timeout(timeout));
+        let session = arena.timeouts(lock_timeout, statement_timeout);
+        // A pooler would give such sessions to others.
+        if !session.is_empty() && !pooled {
+            settings = settings.flag("--session", session);
         }
         for (flag, set) in [("--pooled", pooled), ("--delete-done", plan.settings.delete_done)] {
             settings.flags.extend(set.then(|| flag.to_owned()));

@@ -60,7 +60,7 @@ fn committed(at: Micros) -> Story {
         Change { at: created, from: None, to: Some(NEW), attempts: 0, owner: None, claim: 0, created };
     Story {
         fate: Fate::Committed,
-        transaction: "1 of a-1".to_owned(),
+        transaction: format!("{at} of a-1"),
         committing_at: Some(at),
         committed_at: Some(at + 1_000),
         calls: Vec::new(),
@@ -174,6 +174,17 @@ fn what_is_handled_after_one_that_follows_it_was_overtaken() {
 }
 
 #[test]
+fn events_of_one_transaction_are_ordered_too() {
+    let (mut first, mut second) = (delivered(0, 5_000), delivered(0, 6_000));
+    (first.changes[0].created, second.changes[0].created) = (-20, -10);
+    let in_order = history(Mode::Ordered, [("2", first.clone()), ("1", second.clone())]);
+    assert_eq!(complaints(&in_order), []);
+    (first.calls[0].begun, second.calls[0].begun) = (6_000, 5_000);
+    let overtaken = history(Mode::Ordered, [("2", first), ("1", second)]);
+    assert_eq!(complaints(&overtaken), [(Class::Overtaken, "2".to_owned())]);
+}
+
+#[test]
 fn events_of_one_moment_are_ordered_by_their_ids() {
     let at_once = |handled| {
         let mut story = delivered(0, handled);
@@ -181,6 +192,7 @@ fn events_of_one_moment_are_ordered_by_their_ids() {
         story
     };
     let mut second = at_once(5_000);
+    second.transaction = "2 of a-1".to_owned();
     (second.committing_at, second.committed_at) = (Some(2_000), Some(3_000));
     let in_order = history(Mode::Ordered, [("1", at_once(4_000)), ("2", second.clone())]);
     assert_eq!(complaints(&in_order), []);
@@ -282,10 +294,15 @@ fn failures_that_are_counted_without_a_call_or_not_at_all_are_told() {
     let by_two = failing().becomes(RETRY, 2, 7_000);
     complains(Mode::Single, done(by_two, 2), Class::Attempts);
 
-    // One that ended before it could say so is not counted.
-    let faults = vec![fault(Kind::Killed, "a-1", 7_000, 7_000)];
+    // One that ended before it could say so is not counted, also if it was called while its process was closing.
     let again = failing().call("a-2", SECOND, Answer::Done).becomes(DONE, 0, SECOND + 2_000);
-    assert_eq!(complaints(&History { faults, ..history(Mode::Single, [("e", again)]) }), []);
+    for ended in [fault(Kind::Killed, "a-1", 7_000, 7_000), fault(Kind::Closed, "a-1", 1_000, 7_000)] {
+        let history = History { faults: vec![ended], ..history(Mode::Single, [("e", again.clone())]) };
+        assert_eq!(complaints(&history), []);
+    }
+    let faults = vec![fault(Kind::Killed, "a-1", SECOND, SECOND)];
+    let uncounted = History { faults, ..history(Mode::Single, [("e", done(failing(), 0))]) };
+    assert_eq!(complaints(&uncounted), [(Class::Attempts, "e".to_owned())], "it lived to handle it again");
 }
 
 /// The row that was dead and is replayed has been buried again by a settlement that was written twice.
