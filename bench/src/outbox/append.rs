@@ -18,7 +18,8 @@ const BLOCK: usize = 200;
 const TURNS: usize = 15;
 
 const GROUP: &str = "a transaction with one event, one connection";
-pub(super) const OURS: &str = "append in a transaction";
+pub(super) const OURS: &str = "append in a transaction of the outbox's";
+pub(super) const FOREIGN: &str = "append in a transaction of one's own";
 pub(super) const PLAIN: &str = "plain insert in a transaction";
 
 const INSERT: &str = "insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, tenant_id, \
@@ -29,12 +30,16 @@ pub(super) async fn measure(round: usize, report: &mut Report) -> Result<()> {
     let database = Fresh::create().await?;
     let outbox = Outbox::writer_only(database.pool.clone()).start().await?;
     let payload = serde_json::json!({ "order": 1_000_000, "text": "x".repeat(170) }).to_string();
-    let (mut ours, mut plain) = (Vec::new(), Vec::new());
+    let (mut ours, mut foreign, mut plain) = (Vec::new(), Vec::new(), Vec::new());
     // The first turn opens connections and prepares statements; it does not count.
     for turn in 0..=TURNS {
         for _ in 0..BLOCK {
             let took = append(&outbox, &payload).await?;
             ours.extend((turn > 0).then_some(took));
+        }
+        for _ in 0..BLOCK {
+            let took = append_to_ones_own(&database.pool, &outbox, &payload).await?;
+            foreign.extend((turn > 0).then_some(took));
         }
         for _ in 0..BLOCK {
             let took = insert(&database.pool, &payload).await?;
@@ -43,9 +48,10 @@ pub(super) async fn measure(round: usize, report: &mut Report) -> Result<()> {
     }
     outbox.close().await?;
     database.drop().await?;
-    let (ours, plain) = (median(&ours), median(&plain));
-    eprintln!("round {round}: {OURS}: {ours:.3} ms, {PLAIN}: {plain:.3} ms");
+    let (ours, foreign, plain) = (median(&ours), median(&foreign), median(&plain));
+    eprintln!("round {round}: {OURS}: {ours:.3} ms, {FOREIGN}: {foreign:.3} ms, {PLAIN}: {plain:.3} ms");
     report.add(GROUP, PLAIN, Unit::Milliseconds, None, plain);
+    report.add(GROUP, FOREIGN, Unit::Milliseconds, Some(PLAIN), foreign);
     report.add(GROUP, OURS, Unit::Milliseconds, Some(PLAIN), ours);
     Ok(())
 }
@@ -57,6 +63,17 @@ async fn append(outbox: &Outbox<Postgres>, payload: &str) -> Result<f64> {
     let mut tx = outbox.begin().await?;
     tx.append(event).await?;
     tx.commit().await?;
+    Ok(start.elapsed().as_secs_f64() * 1e3)
+}
+
+/// The same in a transaction that the outbox does not ask for what it holds.
+async fn append_to_ones_own(pool: &PgPool, outbox: &Outbox<Postgres>, payload: &str) -> Result<f64> {
+    let start = Instant::now();
+    let event = Event::of("OrderPlaced").aggregate("Order", "1000000").payload_json(payload).build()?;
+    let mut tx = pool.begin().await?;
+    let appended = outbox.writer().append(&mut tx, event).await?;
+    tx.commit().await?;
+    appended.committed();
     Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 

@@ -12,7 +12,7 @@ use crate::report::Bound::{AtLeast, AtMost, Under};
 use crate::report::{Bound, Claim, Report};
 
 /// One contender against another, round by round.
-const RATIOS: [(&str, &str, Bound); 18] = [
+const RATIOS: [(&str, &str, Bound); 19] = [
     (SINGLE, RAW_SELECT_DONE, AtLeast(0.8)),
     (SINGLE_DEFAULTS, RAW_SELECT_DONE, AtLeast(0.4)),
     (SINGLE, GRAPHILE_ONE, AtLeast(1.5)),
@@ -30,7 +30,8 @@ const RATIOS: [(&str, &str, Bound); 18] = [
     (SQLITE_SINGLE, SQLITE_SELECT, AtLeast(0.7)),
     (SINGLE_HTTP, RAW_CLIENT, AtLeast(0.7)),
     (SINGLE_HTTP_AT_WORK, RAW_CLIENT_AT_WORK, AtLeast(0.7)),
-    (append::OURS, append::PLAIN, AtMost(1.15)),
+    (append::OURS, append::PLAIN, AtMost(1.5)),
+    (append::FOREIGN, append::PLAIN, AtMost(1.15)),
 ];
 
 /// A figure by itself.

@@ -157,15 +157,17 @@ impl Renewer {
         Self { store, held, terms, turn: Mutex::default() }
     }
 
-    /// Makes sure that the claim of an event lasts until the next renewal, as far as the database is there.
-    pub(super) async fn ensure(&self, id: &str) {
+    /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
+    /// out while its event is handled.
+    pub(super) async fn ensure(&self, id: &str) -> bool {
         if !self.held.is_short(id) {
-            return;
+            return true;
         }
         let _turn = self.turn.lock().await;
         if self.held.is_short(id) {
             self.renew(self.held.short()).await;
         }
+        !self.held.is_short(id)
     }
 
     async fn renew_all(&self) {

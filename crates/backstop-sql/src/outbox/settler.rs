@@ -226,7 +226,13 @@ impl Desk {
         if !self.strict_order {
             batch.sort_by_key(Settled::kind);
         }
-        for alike in batch.chunk_by(|one, next| one.kind() == next.kind()) {
+        // Together is what one statement settles: a row that was replayed is of another generation, and would be written
+        // before or after the others.
+        let strict_order = self.strict_order;
+        let same = move |one: &Settled, next: &Settled| {
+            one.kind() == next.kind() && (!strict_order || one.settle.generation == next.settle.generation)
+        };
+        for alike in batch.chunk_by(same) {
             let alike: Vec<_> = alike.iter().collect();
             if self.strict_order {
                 self.settle_in_order(&alike).await;

@@ -199,9 +199,12 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The statement that fails unless the transaction is still the one that began, where a commit would not.
-    fn still_in_transaction(&self) -> StillIn {
-        StillIn::Always
+    /// How to find out that a transaction is still the one that began.
+    fn still_in_transaction(&self) -> StillIn;
+
+    /// The statement after which a driver can roll back again, where it minds that the database did so before it.
+    fn begin_again(&self) -> Option<&'static str> {
+        None
     }
 
     /// Adds the moment `at` plus, for each of the rows, an offset of its own.
@@ -370,11 +373,9 @@ pub enum Explanation {
 /// How to find out that a transaction is still the one that began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StillIn {
-    /// A commit says so by itself.
-    Always,
     /// By a statement, where an event is missing that the transaction had inserted.
     WhenMissing(&'static str),
-    /// By a statement, in any case: what is inserted after a transaction was lost is committed by itself.
+    /// By a statement that fails, in any case: what is inserted after a transaction was lost is committed by itself.
     Asked(&'static str),
 }
 

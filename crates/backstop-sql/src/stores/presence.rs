@@ -14,8 +14,13 @@ impl SqlStore {
         ids: &[String],
     ) -> Result<Vec<String>, Error> {
         let probe = self.dialect.still_in_transaction();
-        if let StillIn::Asked(text) = probe {
-            self.run(connection, text).await.map_err(rolled_back)?;
+        if let StillIn::Asked(text) = probe
+            && let Err(error) = self.run(connection, text).await
+        {
+            if let (false, Some(begin)) = (error.is_outage(), self.dialect.begin_again()) {
+                let _ = self.run(connection, begin).await; // the first error is the one that helps
+            }
+            return Err(rolled_back(error));
         }
         let found = self.find(&mut Zoned { inner: &mut *connection, zone: self.zone }, ids).await;
         let found = match found {

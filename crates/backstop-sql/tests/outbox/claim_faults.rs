@@ -12,6 +12,7 @@ use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::flaky::Flaky;
 use crate::harness::{DONE, NEVER, Shop, metrics, order};
 use crate::spied::Spied;
 use crate::steps::{orders, until_status};
@@ -169,4 +170,31 @@ async fn a_claim_that_nobody_stands_for_is_given_back_however_often_that_fails_a
         assert!(store.is_over(), "{trouble:?}");
         a.close().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn an_event_whose_claim_cannot_be_renewed_in_time_is_left_to_the_next_claim() {
+    let grace = Duration::from_millis(900);
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    switches.renew_fails.store(true, Ordering::SeqCst);
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(grace * 20)
+        .hot_grace(grace)
+        .interval(Duration::from_millis(20))
+        .store(store)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append(order("1")).await.unwrap();
+    tokio::time::sleep(grace * 2 / 3).await; // a third of it is left, and a handler may take longer
+    tx.commit().await.unwrap();
+    until_status(&shop, "1", DONE).await;
+    outbox.close().await.unwrap();
+    let claims: i64 =
+        sqlx::query_scalar("select claim_seq from outbox_event").fetch_one(&shop.pool).await.unwrap();
+    assert_eq!((recorder.ids().len(), claims), (1, 1), "once, and under a claim of the poller's");
 }

@@ -52,3 +52,22 @@ backstop_testkit::suite! {
         assert!(matches!(error, Error::RolledBack { .. }), "{error}");
     }
 }
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite }
+
+    async fn a_transaction_that_the_database_rolled_back_by_itself_is_known_and_leaves_its_connection_usable(it) {
+        it.insert(&events("z")).await;
+        for _ in 0..20 {
+            let mut transaction = it.begin_to_append().await;
+            it.store.insert(&mut *transaction, &[event("a", 0)], None).await.unwrap();
+            let taken = "insert or rollback into outbox_event select * from outbox_event where event_id = 'z'";
+            transaction.execute(&it.statement(taken)).await.unwrap_err();
+            it.store.insert(&mut *transaction, &[event("a", 0)], None).await.unwrap(); // by itself, in no transaction
+            let error = it.store.present(Some(&mut *transaction), &named("a")).await.unwrap_err();
+            assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+            drop(transaction);
+            it.run("delete from outbox_event where event_id = 'a'").await;
+        }
+    }
+}

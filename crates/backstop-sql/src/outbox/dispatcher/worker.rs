@@ -27,12 +27,12 @@ pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::
             feed.leave(hold);
             continue;
         }
-        if let Some(renewer) = &delivery.renewer {
-            renewer.ensure(queued.event.id()).await;
-        }
-        if feed.claims().has_run_out(queued.event.id()) {
-            // Another node may be handling it by now; this one would not be allowed to settle it.
-            tracing::warn!(event_id = queued.event.id(), "the claim of an event ran out while it waited");
+        if !delivery.keeps_claim(queued.event.id()).await {
+            // Another node may be handling it by now, or before this one is done; only one would be allowed to settle it.
+            tracing::warn!(
+                event_id = queued.event.id(),
+                "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
+            );
             feed.leave(hold);
             continue;
         }
@@ -70,6 +70,14 @@ impl Delivery {
         };
         self.interceptors.after(entered, &queued.event, answer.as_ref().err());
         decide(&self.retry, queued.attempts, answer, Jitter::random())
+    }
+
+    /// Whether the claim of an event, where it has one, lasts while it is handled.
+    async fn keeps_claim(&self, id: &str) -> bool {
+        match &self.renewer {
+            Some(renewer) => renewer.ensure(id).await,
+            None => true,
+        }
     }
 
     /// Before the row says DEAD: a crash in between writes another letter, and never none.

@@ -19,16 +19,9 @@ use crate::{BoxFuture, Error, TableName};
 /// wait for them.
 const BEGIN: &str = "set transaction isolation level read committed; start transaction";
 
-/// The name of a savepoint that marks the beginning of a transaction.
-macro_rules! begun {
-    () => {
-        "backstop_begun"
-    };
-}
-
 /// How a transaction begins in which a user appends events. A deadlock rolls all of it back, and the session goes on
 /// without one: the savepoint is gone then.
-pub(super) const BEGIN_TO_APPEND: &str = concat!("start transaction; savepoint ", begun!());
+pub(super) const BEGIN_TO_APPEND: &str = "start transaction; savepoint backstop_begun";
 
 /// How long a node waits for another that is migrating.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -202,7 +195,7 @@ impl Dialect for MysqlDialect {
     }
 
     fn still_in_transaction(&self) -> StillIn {
-        StillIn::Asked(concat!("release savepoint ", begun!()))
+        StillIn::Asked("release savepoint backstop_begun")
     }
 
     fn migrations(&self) -> &'static [Migration] {

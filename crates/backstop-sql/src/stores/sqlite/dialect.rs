@@ -3,11 +3,16 @@
 use backstop_core::{Clock, SystemClock, Timestamp};
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, PurgeQuestion, row};
+use super::super::{ClaimQuestion, Dialect, Explanation, Index, PurgeQuestion, StillIn, row};
 use crate::TableName;
 use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
+
+/// How a transaction begins in which a user appends events. A deferred one that reads first and writes later fails at once
+/// when another writer came between, whatever the busy time-out; taking the write lock at the beginning waits for it. A
+/// full disk and `on conflict rollback` roll all of it back: the savepoint is gone then.
+pub(super) const BEGIN_TO_APPEND: &str = "begin immediate; savepoint backstop_begun";
 
 #[derive(Debug)]
 pub(super) struct SqliteDialect;
@@ -66,6 +71,15 @@ impl Dialect for SqliteDialect {
         let mut statement = purge.statements.old("event_id", purge.index, purge, "");
         statement.prefix(&format!("delete from {} where event_id in (", purge.statements.table)).push(")");
         statement
+    }
+
+    fn still_in_transaction(&self) -> StillIn {
+        StillIn::Asked("release savepoint backstop_begun")
+    }
+
+    fn begin_again(&self) -> Option<&'static str> {
+        // Where there is nothing to roll back the driver's rollback fails, and its connection is of no use any more.
+        Some("begin")
     }
 
     fn push_key(&self, statement: &mut Statement, key: &[u8]) {

@@ -30,9 +30,7 @@ impl Supported for Sqlite {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        // A deferred transaction that reads first and writes later fails at once when another writer came
-        // between, whatever the busy time-out; taking the write lock at the beginning waits for it.
-        Box::pin(async move { pool.begin_with("BEGIN IMMEDIATE").await })
+        Box::pin(async move { pool.begin_with(dialect::BEGIN_TO_APPEND).await })
     }
 
     fn right<'a>(
