@@ -245,7 +245,7 @@ static DISPATCHER: &[Key] = &[
     ),
     one(
         "queue-bytes",
-        AT_LEAST_ONE,
+        Kind::Number { min: 1, max: 1 << 40 },
         Is("67108864"),
         "How many bytes of events may wait in memory, in each of the two queues.",
     ),

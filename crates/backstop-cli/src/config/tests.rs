@@ -124,6 +124,21 @@ fn several_nodes_need_claim_locking_and_it_is_off_unless_switched_on() {
 }
 
 #[test]
+fn behind_a_pooler_a_single_node_cannot_keep_its_guard() {
+    let least =
+        |more: &str| LEAST.replace("{url: 'sqlite:a.db'}", &format!("{{url: 'postgres://u@h/d', {more}}}"));
+    let rule = "cannot be kept in mode single-node behind a pooler: use mode: multi-node, or see to it that there is one \
+                process, and write guard: false";
+    let told = faults(&least("behind-pooler: true"));
+    assert_eq!(told, [format!("f.yaml:2:39: outbox.database.behind-pooler: database.guard {rule}")]);
+    let told = faults(&least("behind-pooler: true, guard: true"));
+    assert_eq!(told, [format!("f.yaml:2:60: outbox.database.guard: {rule}")]);
+    assert!(faults(&least("behind-pooler: true, guard: false")).is_empty());
+    let several = "  mode: multi-node\n  claim-locking: {enabled: true}\n";
+    assert!(faults(&(least("behind-pooler: true") + several)).is_empty());
+}
+
+#[test]
 fn beside_the_java_framework_there_are_claims_and_young_rows_are_left_alone() {
     let least = LEAST.replace("{url: 'sqlite:a.db'}", "{url: 'mysql://u@h/d', beside-java: true}");
     let with = |lines: &str| least.clone() + lines;

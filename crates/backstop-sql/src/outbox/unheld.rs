@@ -43,6 +43,11 @@ impl Unheld {
         std::mem::take(&mut *self.lock()).into_iter().map(|(id, claim, _)| (id, claim)).collect()
     }
 
+    /// Forgets a row: somebody in this process stands for it again, under the same claim.
+    pub(super) fn forget(&self, id: &str) {
+        self.lock().retain(|(unheld, ..)| unheld != id);
+    }
+
     /// Waits until a row was added.
     pub(super) async fn added(&self) {
         self.added.notified().await;

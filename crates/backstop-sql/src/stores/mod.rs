@@ -47,6 +47,13 @@ pub trait Supported: sqlx::Database {
     #[doc(hidden)]
     fn connections(pool: sqlx::Pool<Self>) -> Arc<dyn Connections>;
 
+    /// A connection beside the pool, opened when it is needed, for what must not wait for the application. None where one
+    /// more would help nobody.
+    #[doc(hidden)]
+    fn beside(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
+        None
+    }
+
     /// Its connection as the seam.
     #[doc(hidden)]
     fn seam(connection: &mut Self::Connection) -> &mut dyn Connection;

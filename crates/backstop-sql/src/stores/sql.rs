@@ -56,6 +56,8 @@ const TRIES: u32 = 5;
 pub struct SqlStore {
     pub(super) dialect: &'static dyn Dialect,
     pub(super) connections: Arc<dyn Connections>,
+    /// A connection that the application cannot take: claims must be renewed while it has all of the pool's.
+    beside: Option<Arc<dyn Connections>>,
     pub(super) table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
@@ -113,7 +115,14 @@ impl SqlStore {
     /// mode: nothing is prepared, and each statement is a transaction.
     pub fn behind_pooler(mut self) -> Self {
         self.connections = Arc::new(Pooled(self.connections));
+        self.beside = self.beside.map(|beside| Arc::new(Pooled(beside)) as Arc<dyn Connections>);
         self.pooled = true;
+        self
+    }
+
+    /// Renews claims on these connections, and on the pool's where they fail.
+    pub(crate) fn renewing_on(mut self, beside: Option<Arc<dyn Connections>>) -> Self {
+        self.beside = beside;
         self
     }
 
@@ -125,6 +134,7 @@ impl SqlStore {
         Self {
             dialect,
             connections,
+            beside: None,
             table,
             codec: Arc::new(Json),
             done: Done::Keep,
@@ -162,16 +172,18 @@ impl SqlStore {
     /// Changes rows under their claims, and tells which, by their ids.
     async fn change_claimed(
         &self,
+        connections: &Arc<dyn Connections>,
         rows: &[(String, Claim)],
         set: impl Fn(&mut Statement) + Sync,
     ) -> Result<Vec<String>, Error> {
+        let connections = Zoned { inner: connections.clone(), zone: self.zone };
         let mut changed = Vec::new();
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
                 let mut tries = 1;
                 changed.extend(loop {
                     let change = Change { statements: self.statements(), claim, ids, set: &set };
-                    match self.dialect.change(&self.zoned(), change).await {
+                    match self.dialect.change(&connections, change).await {
                         Err(error) if self.may_win(&mut tries, &error) => {}
                         other => break other.map_err(|error| self.explain(error))?,
                     }
@@ -253,10 +265,6 @@ impl SqlStore {
             tracing::debug!(%error, "trying again");
         }
         again
-    }
-
-    fn zoned(&self) -> Zoned<Arc<dyn Connections>> {
-        Zoned { inner: self.connections.clone(), zone: self.zone }
     }
 
     pub(super) async fn fetch(
@@ -420,9 +428,10 @@ impl Store for SqlStore {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
             let question = self.question(owner, timeout, due);
+            let connections = Zoned { inner: self.connections.clone(), zone: self.zone };
             let mut tries = 1;
             let claimed = loop {
-                match self.dialect.claim(&self.zoned(), question).await {
+                match self.dialect.claim(&connections, question).await {
                     Err(error) if self.may_win(&mut tries, &error) => {}
                     other => break other.map_err(|error| self.explain(error))?,
                 }
@@ -436,7 +445,7 @@ impl Store for SqlStore {
             let set = |statement: &mut Statement| {
                 statement.push("locked_by = null, locked_at = null");
             };
-            Ok(self.change_claimed(rows, set).await?.len() as u64)
+            Ok(self.change_claimed(&self.connections, rows, set).await?.len() as u64)
         }))
     }
 
@@ -446,7 +455,13 @@ impl Store for SqlStore {
                 statement.push("locked_at = ");
                 self.statements().moment(statement, at);
             };
-            self.change_claimed(rows, set).await
+            if let Some(beside) = &self.beside {
+                match self.change_claimed(beside, rows, set).await {
+                    Ok(renewed) => return Ok(renewed),
+                    Err(error) => tracing::debug!(%error, "cannot renew claims beside the pool"),
+                }
+            }
+            self.change_claimed(&self.connections, rows, set).await
         }))
     }
 

@@ -71,6 +71,11 @@ impl<Guard> Place<sqlx::Postgres, Guard> {
         self.run("drop trigger swallow on outbox_event").await;
     }
 
+    async fn of_size(&self, connections: u32) -> sqlx::PgPool {
+        let options = (*self.pool.connect_options()).clone();
+        sqlx::postgres::PgPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap()
+    }
+
     /// A pool whose statements do not wait long for a lock.
     async fn impatient(&self) -> sqlx::PgPool {
         let options = (*self.pool.connect_options()).clone().options([("lock_timeout", "150ms")]);
@@ -85,6 +90,11 @@ impl<Guard> Place<sqlx::Postgres, Guard> {
 }
 
 impl<Guard> Place<sqlx::MySql, Guard> {
+    async fn of_size(&self, connections: u32) -> sqlx::MySqlPool {
+        let options = (*self.pool.connect_options()).clone();
+        sqlx::mysql::MySqlPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap()
+    }
+
     async fn impatient(&self) -> sqlx::MySqlPool {
         let options = (*self.pool.connect_options()).clone();
         let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(5).after_connect(|connection, _| {

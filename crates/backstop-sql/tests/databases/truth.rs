@@ -236,3 +236,29 @@ backstop_testkit::suite! {
         outbox.close().await.unwrap();
     }
 }
+
+backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn claims_are_renewed_while_the_application_has_every_connection_of_the_pool(place) {
+        const GRACE: Duration = Duration::from_millis(900);
+        let small = place.of_size(2).await;
+        let (gate, recorder) = (backstop_testkit::handlers::Slow::gated(), Recording::new());
+        let node = |pool| Outbox::multi_node(pool).claim_locking(GRACE * 2).hot_grace(GRACE).interval(SOON).worker_count(1);
+        let busy = node(small.clone()).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        let other = node(place.pool.clone()).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = busy.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        tx.commit().await.unwrap();
+        gate.until_began(1).await;
+        let all = [small.acquire().await.unwrap(), small.acquire().await.unwrap()];
+        tokio::time::sleep(GRACE * 4).await; // twice what a claim lasts
+        assert_eq!(recorder.ids(), [""; 0], "nobody else has it");
+        drop(all);
+        gate.open();
+        eventually("it to be done", async || busy.store().census(10).await.unwrap().done.events == 1).await;
+        busy.close().await.unwrap();
+        other.close().await.unwrap();
+        assert_eq!(recorder.ids(), [""; 0]);
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backstop_core::{Event, Failure, Outcome, Timestamp};
 use backstop_sql::Outbox;
+use backstop_sql::connection::Connection;
 use backstop_sql::store::{At, Claim, Due, NextDue, Row, Store, Unreadable};
 use backstop_sql::{BoxFuture, Error};
 use backstop_testkit::eventually;
@@ -23,29 +24,23 @@ struct Gappy {
     late: Duration,
     /// Whether the next claim is taken and its answer lost.
     loses_a_claim: AtomicBool,
+    /// Whether events are not looked for, and claims not taken back.
+    is_away: AtomicBool,
+}
+
+fn away<'a, T>() -> BoxFuture<'a, Result<T, Error>> {
+    Box::pin(async { Err(Error::Database { doing: "being away", source: sqlx::Error::PoolTimedOut }) })
 }
 
 impl Gappy {
     fn around(shop: &Shop) -> Self {
         let (inner, late) = (shop.store.clone(), Duration::ZERO);
-        Self { inner, late, loses_a_claim: AtomicBool::new(false) }
+        Self { inner, late, loses_a_claim: AtomicBool::new(false), is_away: AtomicBool::new(false) }
     }
 }
 
 impl Store for Gappy {
-    forward!(
-        migrate,
-        check,
-        insert,
-        settle,
-        release,
-        census,
-        troubled,
-        query_dead,
-        count_dead,
-        replay_dead,
-        purge
-    );
+    forward!(migrate, check, insert, settle, census, troubled, query_dead, count_dead, replay_dead, purge);
 
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
@@ -72,6 +67,18 @@ impl Store for Gappy {
             }
             Ok(rows)
         })
+    }
+
+    fn present<'a>(
+        &'a self,
+        connection: Option<&'a mut dyn Connection>,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        if self.is_away.load(Ordering::SeqCst) { away() } else { self.inner.present(connection, ids) }
+    }
+
+    fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
+        if self.is_away.load(Ordering::SeqCst) { away() } else { self.inner.release(rows) }
     }
 
     fn owned<'a>(
@@ -127,6 +134,41 @@ async fn rows_whose_claim_got_lost_on_its_way_back_are_taken_up_by_the_node_that
     assert!(!store.loses_a_claim.load(Ordering::SeqCst), "the answer was lost");
     outbox.close().await.unwrap();
     assert_eq!(recorder.ids().len(), 5, "each once");
+}
+
+#[tokio::test]
+async fn a_row_that_was_taken_up_again_is_not_given_back_by_an_earlier_wish() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking_as("here", NEVER)
+        .interval(Duration::from_millis(50))
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    // A committed event that cannot be looked for is to be given back, and the database does not take it back.
+    store.is_away.store(true, Ordering::SeqCst);
+    let mut tx = shop.pool.begin().await.unwrap();
+    let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    appended.committed();
+    // Then a claim's answer is lost, and the node takes up what carries its name.
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    shop.insert(&[order("2")]).await;
+    gate.until_began(2).await;
+    store.is_away.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(200)).await; // many looks
+    gate.open();
+    until_count(&shop, DONE, 2).await;
+    outbox.close().await.unwrap();
+    let claims: i64 = sqlx::query_scalar("select claim_seq from outbox_event where event_id = '1'")
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    assert_eq!(claims, 0, "nobody claimed it while its handler ran");
 }
 
 /// Notes the order in which rows are settled.

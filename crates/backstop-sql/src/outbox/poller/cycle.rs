@@ -195,10 +195,14 @@ impl Cycle {
         let mut taken_up = 0;
         for row in rows.into_iter().filter(|row| renewed.contains(&row.id)) {
             let Ok(event) = row.event else { continue }; // left to the time-out, and buried by whoever claims it
-            let Row { attempts, claim, generation, .. } = row;
+            let Row { id, attempts, claim, generation, .. } = row;
             let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
             match feed.offer_cold(queued) {
-                Offer::Taken => taken_up += 1,
+                Offer::Taken => {
+                    // It is not given back after all.
+                    self.unheld.forget(&id);
+                    taken_up += 1;
+                }
                 Offer::Duplicate => {} // it knows of this one
                 Offer::Refused => return Ok(()),
             }

@@ -7,8 +7,10 @@ pub(crate) mod open;
 
 use std::sync::Arc;
 
+use sqlx::pool::PoolOptions;
 use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
+use super::session::{BESIDE, IDLE};
 use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::wake_up::WakeUps;
@@ -22,6 +24,11 @@ impl Supported for Postgres {
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
         Arc::new(pool)
+    }
+
+    fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
+        let one = PoolOptions::<Self>::new().max_connections(1).acquire_timeout(BESIDE).idle_timeout(IDLE);
+        Some(Arc::new(one.connect_lazy_with((*pool.connect_options()).clone())))
     }
 
     fn seam(connection: &mut PgConnection) -> &mut dyn Connection {
