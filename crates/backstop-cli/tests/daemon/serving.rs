@@ -132,7 +132,7 @@ async fn a_second_daemon_for_one_node_is_refused() {
     let first = place.serve();
     let told = place.run(&["serve"]).with(1).complained;
     assert!(
-        told.contains("outbox (backstop.yaml:1:1) cannot be started: another process runs an outbox"),
+        told.contains("outbox (backstop.yaml:1:1) cannot be started: another process delivers from table"),
         "{told}"
     );
     first.end("-TERM").with(0);

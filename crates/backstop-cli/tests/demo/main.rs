@@ -92,7 +92,7 @@ fn a_second_demo_in_the_same_directory_is_told_so() {
     let directory = directory();
     let first = Running::start(&["--dir", text(directory.path())]);
     let second = run(&["--dir", text(directory.path()), "--port", "0", "--for", "1s"]);
-    assert_one_sentence(&second, "another process runs an outbox for one node");
+    assert_one_sentence(&second, "another process delivers from table");
     first.signal("-TERM");
     assert_ended_well(&first.end());
     assert_ended_well(&run(&["--dir", text(directory.path()), "--port", "0", "--for", "500ms"]));

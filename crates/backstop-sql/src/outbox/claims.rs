@@ -3,12 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{self, Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, Shutdown, SystemClock};
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::lifecycle::Lifecycle;
@@ -41,7 +40,7 @@ impl Terms {
 /// The claims of events that are queued or being handled.
 #[derive(Debug, Default)]
 pub(super) struct HeldClaims {
-    held: sync::Mutex<HashMap<String, HeldClaim>>,
+    held: Mutex<HashMap<String, HeldClaim>>,
     terms: Option<Terms>,
 }
 
@@ -55,7 +54,7 @@ struct HeldClaim {
 
 impl HeldClaims {
     pub(super) fn new(terms: Option<Terms>) -> Self {
-        Self { held: sync::Mutex::default(), terms }
+        Self { held: Mutex::default(), terms }
     }
 
     /// Holds the claim of an event that was queued. It counts from when the row was written or taken.
@@ -98,29 +97,31 @@ impl HeldClaims {
         self.lock().get(id).is_some_and(|held| held.good_until < soon)
     }
 
-    /// The claims that have not run out. One that has must not be taken back from whoever has it now.
+    /// The claims that have not run out, those that run out first in front. One that has must not be taken back from
+    /// whoever has it now.
     fn living(&self) -> Claims {
-        self.that(|_| true)
+        let now = SystemClock.ticks();
+        let mut living: Vec<_> = {
+            let held = self.lock();
+            let living = held.iter().filter(|(_, held)| now < held.good_until);
+            living.map(|(id, held)| (held.good_until, (id.clone(), held.claim.clone()))).collect()
+        };
+        living.sort_by_key(|(good_until, _)| *good_until);
+        living.into_iter().map(|(_, claim)| claim).collect()
     }
 
-    /// Those of them that may run out before they are renewed by themselves.
-    fn short(&self) -> Claims {
-        let soon = SystemClock.ticks() + self.terms.map(Terms::enough).unwrap_or_default();
-        self.that(|held| held.good_until < soon)
-    }
-
-    fn that(&self, wanted: impl Fn(&HeldClaim) -> bool) -> Claims {
+    /// The claim of an event, unless it has run out.
+    fn of(&self, id: &str) -> Option<(String, Claim)> {
         let now = SystemClock.ticks();
         let held = self.lock();
-        let living = held.iter().filter(|(_, held)| now < held.good_until && wanted(held));
-        living.map(|(id, held)| (id.clone(), held.claim.clone())).collect()
+        held.get(id).filter(|held| now < held.good_until).map(|held| (id.to_owned(), held.claim.clone()))
     }
 
     fn renewed(&self, rows: &[(String, Claim)], until: Tick) {
         let mut held = self.lock();
         for (id, claim) in rows {
             if let Some(held) = held.get_mut(id).filter(|held| held.claim == *claim) {
-                held.good_until = until;
+                held.good_until = held.good_until.max(until);
             }
         }
     }
@@ -148,13 +149,14 @@ pub(super) struct Renewer {
     store: Arc<dyn Store>,
     held: Arc<HeldClaims>,
     terms: Terms,
-    /// One at a time: whoever waits finds its claim renewed by whoever was first.
-    turn: Mutex<()>,
 }
+
+/// So many claims are renewed at once: what is renewed counts although the rest takes longer than there is time.
+const TOGETHER: usize = 500;
 
 impl Renewer {
     pub(super) fn new(store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) -> Self {
-        Self { store, held, terms, turn: Mutex::default() }
+        Self { store, held, terms }
     }
 
     /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
@@ -163,26 +165,26 @@ impl Renewer {
         if !self.held.is_short(id) {
             return true;
         }
-        let _turn = self.turn.lock().await;
-        if self.held.is_short(id) {
-            self.renew(self.held.short()).await;
+        if let Some(claim) = self.held.of(id) {
+            self.renew(&[claim]).await;
         }
         !self.held.is_short(id)
     }
 
     async fn renew_all(&self) {
-        let _turn = self.turn.lock().await;
-        self.renew(self.held.living()).await;
+        for rows in self.held.living().chunks(TOGETHER) {
+            if !self.renew(rows).await {
+                return;
+            }
+        }
     }
 
-    async fn renew(&self, rows: Claims) {
-        if rows.is_empty() {
-            return;
-        }
+    /// Renews claims, and tells whether the database answered.
+    async fn renew(&self, rows: &[(String, Claim)]) -> bool {
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + self.terms.timeout;
         // One that is swallowed must leave time for the next.
-        let renewed = timeout(self.terms.renew_every(), renew(&*self.store, &rows)).await;
+        let renewed = timeout(self.terms.renew_every(), renew(&*self.store, rows)).await;
         match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
             Ok((renewed, lost)) => {
                 self.held.renewed(&renewed, until);
@@ -193,9 +195,11 @@ impl Renewer {
                         "claims were lost to other nodes, which may deliver their events too"
                     );
                 }
+                true
             }
             Err(error) => {
                 tracing::warn!(%error, claims = rows.len(), "cannot renew claims; trying again soon");
+                false
             }
         }
     }
@@ -289,12 +293,19 @@ mod tests {
         assert!(!held.is_short("fresh") && !held.is_short("taken") && !held.is_short("unknown"));
         let held = HeldClaims::new(Some(Terms { hot_grace: second * 300, timeout: second * 100 }));
         held.hold(Source::Cold, "taken", &claim(), now);
-        assert_eq!(held.short(), [], "three of its own periods");
-        held.renewed(&[("taken".to_owned(), claim())], now + second * 60);
-        assert!(held.is_short("taken"));
-        assert_eq!(held.short(), [("taken".to_owned(), claim())]);
-        held.renewed(&[("taken".to_owned(), claim())], now);
-        assert_eq!(held.short(), [], "it is not ours any more");
+        assert!(!held.is_short("taken"), "it has three of its own periods");
+        let older = |left| HeldClaim { claim: claim(), good_until: now + left, settling: false };
+        held.lock().insert("older".to_owned(), older(second * 50));
+        assert!(held.is_short("older"));
+        let both = ["older", "taken"].map(|id| (id.to_owned(), claim()));
+        assert_eq!(held.living(), both, "the one that runs out first in front");
+        held.renewed(&both[..1], now + second * 100);
+        assert!(!held.is_short("older"));
+        held.renewed(&both[..1], now);
+        assert!(!held.is_short("older"), "an earlier answer that comes late takes nothing back");
+        held.lock().insert("over".to_owned(), older(Duration::ZERO));
+        assert!(held.is_short("over") && held.of("over").is_none());
+        assert_eq!(held.living().len(), 2, "one that has run out is not ours any more");
     }
 
     #[test]

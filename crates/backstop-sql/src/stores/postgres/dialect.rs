@@ -163,7 +163,8 @@ impl Dialect for PostgresDialect {
     }
 
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation> {
-        match error.as_database_error()?.code()?.as_ref() {
+        let said = error.as_database_error()?;
+        match said.code()?.as_ref() {
             "42P01" => Some(Explanation::NoTable),
             "42501" => Some(Explanation::NotPermitted),
             // A deadlock; a conflict of two serializable transactions.
@@ -171,6 +172,8 @@ impl Dialect for PostgresDialect {
             "25P02" => Some(Explanation::Aborted),
             // A prepared statement that is not there, or is there already.
             "26000" | "42P05" => Some(Explanation::Pooler),
+            // One that is somebody else's.
+            "08P01" if said.message().contains("prepared statement") => Some(Explanation::Pooler),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }
