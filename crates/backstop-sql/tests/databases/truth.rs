@@ -180,6 +180,24 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn a_commit_whose_session_has_ended_is_an_outage_and_no_fault_of_the_transaction(place) {
+        let (recorder, told) = (Recording::new(), Told::default());
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(NEVER).hook(told.clone())
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        place.end(&mut tx).await;
+        let error = tx.commit().await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }), "{error}");
+        until_last(&outbox, &recorder).await;
+        assert_eq!((recorder.ids(), told.counts()), (vec!["last".to_owned()], (1, 1)));
+        outbox.close().await.unwrap();
+    }
+}
+
+backstop_testkit::suite! {
     over { postgres: fresh_postgres }
 
     async fn a_commit_of_a_transaction_that_has_failed_is_an_error(place) {
