@@ -182,3 +182,49 @@ async fn lock_in<S: Session>(
     // Nobody else has it, so there is nobody to stand down for.
     Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session whose lock is in strangers' hands.
+    struct Shared;
+
+    impl Session for Shared {
+        type Pool = ();
+
+        async fn open((): &()) -> Result<Self, sqlx::Error> {
+            Ok(Self)
+        }
+
+        async fn try_lock(&mut self, _: &TableName, _: Share) -> Result<Option<bool>, sqlx::Error> {
+            Ok(Some(true))
+        }
+
+        async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
+            Ok(false)
+        }
+
+        fn is_shared_by_a_pooler(&self) -> bool {
+            true
+        }
+
+        fn sign(&self) -> &'static str {
+            "shared"
+        }
+
+        async fn end(&mut self, _: &str) -> Result<bool, sqlx::Error> {
+            Ok(true)
+        }
+
+        async fn leave(self) {}
+    }
+
+    #[tokio::test]
+    async fn behind_a_pooler_a_lock_is_not_taken_again_and_the_pooler_is_told_of() {
+        let mut right = take::<Shared>(&(), &TableName::default(), Share::Alone).await.unwrap();
+        assert!(!right.is_held().await);
+        let error = right.retake().await.unwrap_err();
+        assert!(matches!(error, Error::Pooler), "{error}");
+    }
+}

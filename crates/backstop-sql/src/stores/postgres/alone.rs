@@ -95,3 +95,27 @@ impl Session for Locked {
         let _ = self.connection.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use backstop_testkit::servers::postgres;
+    use sqlx::postgres::PgPoolOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_a_pooler_shares_with_others_is_known_as_such() {
+        let Some(database) = postgres().await else { return };
+        let Some(url) = database.pooled_url().await else { return };
+        let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+        let table = TableName::default();
+        let mut locked = Locked::open(&pool).await.unwrap();
+        assert_eq!(locked.try_lock(&table, Share::Alone).await.unwrap(), Some(true));
+        assert!(!locked.is_shared_by_a_pooler(), "nobody knows yet");
+        // Whoever keeps a transaction open has the only session that the pooler has opened so far.
+        let stranger = pool.begin().await.unwrap();
+        assert!(!locked.has_lock(&table).await.unwrap(), "that is another session");
+        assert!(locked.is_shared_by_a_pooler());
+        drop(stranger);
+    }
+}
