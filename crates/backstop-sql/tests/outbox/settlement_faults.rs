@@ -218,6 +218,18 @@ async fn refusals_that_are_not_in_a_row_stop_nobody() {
 }
 
 #[tokio::test]
+async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried() {
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    commit(&outbox, vec![order("bad")]).await;
+    tokio::time::sleep(Duration::from_secs(4)).await; // it is tried after 0, 1 and 3 s
+    commit(&outbox, vec![order("good")]).await;
+    until_status(&shop, "good", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn in_strict_order_nothing_is_settled_behind_what_the_database_refuses() {
     let shop = Shop::open().await;
     run(&shop, REFUSE_BAD).await;

@@ -52,9 +52,12 @@ impl Stuck {
         if self.settled.is_empty() && self.taken == 0 {
             self.wait();
         }
+        // One that is refused again is the same one: however often that is, it stops nobody.
+        if self.taken == 0 {
+            self.in_a_row += 1;
+        }
         self.settled.push(settled);
         self.error = error;
-        self.in_a_row += 1;
     }
 
     fn wait(&mut self) {
