@@ -177,6 +177,8 @@ async fn a_claim_that_nobody_stands_for_is_given_back_however_often_that_fails_a
 enum Renewing {
     /// As the database does.
     Well,
+    /// The first question is never answered.
+    FirstIsSwallowed,
     /// Somebody holds every row for the moment, so that none is renewed.
     PassedOver,
 }
@@ -262,10 +264,11 @@ impl Store for Slack {
     }
 
     fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
-        self.renewals.fetch_add(1, Ordering::SeqCst);
+        let before = self.renewals.fetch_add(1, Ordering::SeqCst);
         match self.renewing {
             Renewing::PassedOver => Box::pin(async { Ok(Vec::new()) }),
-            Renewing::Well => self.inner.renew(at, rows),
+            Renewing::FirstIsSwallowed if before == 0 => Box::pin(std::future::pending()),
+            _ => self.inner.renew(at, rows),
         }
     }
 
@@ -298,6 +301,28 @@ async fn a_claim_that_a_row_is_born_with_counts_from_before_the_insert() {
     until_status(&shop, "1", DONE).await;
     outbox.close().await.unwrap();
     assert_eq!(seen.load(Ordering::SeqCst), 1, "half of it was over, so it was renewed before");
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_swallowed_leaves_time_for_the_next() {
+    let shop = Shop::open().await;
+    shop.insert(&[order("1")]).await;
+    let renewing = Renewing::FirstIsSwallowed;
+    let store = Arc::new(Slack { renewing, ..Slack::around(&shop) });
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(Duration::from_secs(3))
+        .interval(NEVER)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    gate.until_began(1).await;
+    eventually("another renewal", async || store.renewals() > 1).await;
+    gate.open();
+    outbox.close().await.unwrap();
+    assert_eq!(shop.row("1").await.status, DONE);
 }
 
 #[tokio::test]
