@@ -208,6 +208,33 @@ async fn a_row_that_another_node_took_before_it_was_taken_up_is_left_to_that_nod
 }
 
 #[tokio::test]
+async fn rows_whose_claim_was_lost_are_taken_up_behind_many_that_are_in_flight() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(NEVER)
+        .interval(Duration::from_millis(20))
+        .worker_count(1)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, orders(700)).await; // all of them wait in memory
+    gate.until_began(1).await;
+    shop.insert(&[order("lost")]).await;
+    outbox.nudge();
+    eventually("a loss", async || !store.loses_a_claim.load(Ordering::SeqCst)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await; // several looks
+    gate.open();
+    until_count(&shop, DONE, 701).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn rows_that_find_no_room_when_they_are_taken_up_are_taken_up_later() {
     let shop = Shop::open().await;
     let large = |n: usize| {
