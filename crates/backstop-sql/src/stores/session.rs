@@ -109,7 +109,20 @@ async fn try_lock<S: Session>(session: &mut S, table: &TableName, share: Share) 
 }
 
 fn taking() -> impl FnOnce(sqlx::Error) -> Error {
-    Error::database("taking the lock of a table")
+    |error| {
+        if is_of_a_pooler(&error) {
+            Error::Pooler
+        } else {
+            Error::database("taking the lock of a table")(error)
+        }
+    }
+}
+
+/// Whether a statement that was prepared on one session came to another: PostgreSQL's words for one that is not there, or
+/// is there already.
+pub(super) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| ["26000", "42P05"].contains(&&*code))
 }
 
 impl<S: Session> Holder for Held<S> {
