@@ -373,6 +373,8 @@ mod tests {
         let error = |source| Error::Database { doing: "testing", source };
         assert!(error(sqlx::Error::PoolTimedOut).is_outage());
         assert!(error(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into())).is_outage());
+        let only_reads = Error::OnlyReads { table: "t".to_owned(), said: String::new() };
+        assert!(only_reads.is_outage(), "another server takes over, or this one writes again");
         assert!(!error(sqlx::Error::PoolClosed).is_outage());
         assert!(!Error::NoTransaction.is_outage());
         let passing = ["57P01", "08006", "53300", "53100", "5", "261", "517", "13", "9"];

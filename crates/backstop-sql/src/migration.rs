@@ -61,14 +61,12 @@ pub(crate) async fn migrate(
     table: &TableName,
 ) -> Result<(), Error> {
     // Whoever may not create tables can still be told that there is nothing to create.
-    let is_missing = match check(dialect, &mut *connections.connection().await?, table).await {
-        Ok(()) => return Ok(()),
-        Err(Error::Database { source, .. }) => dialect.explain(&source) == Some(Explanation::NoTable),
-        Err(_) => false,
-    };
+    if check(dialect, &mut *connections.connection().await?, table).await.is_ok() {
+        return Ok(());
+    }
     let mut transaction = connections.transaction(dialect.migration_begin()).await?;
     dialect.lock_migrations(&mut *transaction).await?;
-    let migrated = migrate_locked(dialect, &mut *transaction, table, is_missing).await;
+    let migrated = migrate_locked(dialect, &mut *transaction, table).await;
     // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
     let unlocked = dialect.unlock_migrations(&mut *transaction).await;
     migrated.and(unlocked)?;
@@ -79,8 +77,9 @@ async fn migrate_locked(
     dialect: &dyn Dialect,
     connection: &mut dyn Connection,
     table: &TableName,
-    is_missing: bool,
 ) -> Result<(), Error> {
+    // Now that nobody else migrates: whoever had the lock before may have made the table.
+    let is_missing = is_missing(dialect, connection, table).await?;
     run(dialect, connection, HISTORY).await?;
     let noted = version_of(dialect, connection, table).await?;
     not_newer(dialect, table, noted)?;
@@ -99,15 +98,41 @@ async fn migrate_locked(
     Ok(())
 }
 
-/// Checks that a table is there and up to date.
-pub(crate) async fn check(
+/// Whether there is no such table. Asked behind a savepoint, since a statement that fails may end its transaction.
+async fn is_missing(
+    dialect: &dyn Dialect,
+    connection: &mut dyn Connection,
+    table: &TableName,
+) -> Result<bool, Error> {
+    run(dialect, connection, "savepoint backstop_look").await?;
+    let found = find(dialect, connection, table).await;
+    run(dialect, connection, "rollback to savepoint backstop_look").await?;
+    match found {
+        Ok(()) => Ok(false),
+        Err(Error::Database { source, .. }) if dialect.explain(&source) == Some(Explanation::NoTable) => {
+            Ok(true)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn find(
     dialect: &dyn Dialect,
     connection: &mut dyn Connection,
     table: &TableName,
 ) -> Result<(), Error> {
     let mut question = Statement::new(dialect.marks());
     question.push(&format!("select event_id from {table} where 1 = 0"));
-    connection.fetch(&question, &[Kind::Text]).await?;
+    connection.fetch(&question, &[Kind::Text]).await.map(drop)
+}
+
+/// Checks that a table is there and up to date.
+pub(crate) async fn check(
+    dialect: &dyn Dialect,
+    connection: &mut dyn Connection,
+    table: &TableName,
+) -> Result<(), Error> {
+    find(dialect, connection, table).await?;
     let current = match version_of(dialect, connection, table).await {
         // Nobody has migrated anything here: the table is somebody else's work.
         Err(Error::Database { source, .. }) if dialect.explain(&source) == Some(Explanation::NoTable) => 0,

@@ -266,6 +266,19 @@ backstop_testkit::suite! {
         assert_eq!(first.store().census(100).await.unwrap().done.events, 4);
     }
 
+    async fn a_node_that_stood_down_keeps_no_other_out(place) {
+        let several = || Outbox::multi_node(place.pool.clone()).claim_locking(HALF_A_MINUTE).interval(SOON);
+        let first = place.node(&Recording::new()).start().await.unwrap();
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let second = several().start().await.expect("two seconds are long enough to be first");
+        until_it_stands(&first, false).await;
+        let third = several().start().await.expect("the first has nothing to say here any more");
+        third.close().await.unwrap();
+        second.close().await.unwrap();
+        until_it_stands(&first, true).await;
+        first.close().await.unwrap();
+    }
+
     async fn a_session_that_fell_silent_is_not_in_the_way_of_the_next(place) {
         let recorder = Recording::new();
         // So that closing does not wait for statements that were stranded.

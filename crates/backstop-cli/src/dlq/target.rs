@@ -93,6 +93,9 @@ fn end_of(path: &Path) -> io::Result<File> {
         // What is written there is gone, and so would be the entry.
         return Err(io::Error::other("it is no regular file"));
     }
+    // The name of a file that was made just now is kept by its directory, and entries are removed for what is in it.
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    File::open(above.unwrap_or(Path::new(".")))?.sync_all()?;
     if file.seek(SeekFrom::End(0))? > 0 {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;

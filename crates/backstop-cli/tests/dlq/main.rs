@@ -225,6 +225,16 @@ fn redrive_sends_to_a_file_and_removes_what_arrived() {
 }
 
 #[test]
+fn redrive_makes_a_file_that_is_named_without_its_directory() {
+    let (place, here) = (filled(), directory());
+    let mut backstop = Command::new(env!("CARGO_BIN_EXE_backstop"));
+    backstop.current_dir(here.path()).args(["dlq", "redrive", text(place.path()), "--to", "sent.jsonl"]);
+    let output = backstop.output().unwrap();
+    assert!(complained(&output).contains("3 delivered, 0 failed"), "{output:?}");
+    assert_eq!(fs::read_to_string(here.file("sent.jsonl")).unwrap().lines().count(), 3);
+}
+
+#[test]
 fn redrive_sends_one_or_those_behind_one_to_standard_output() {
     let place = filled();
     let output =

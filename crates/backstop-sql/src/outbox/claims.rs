@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, Shutdown, SystemClock};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::lifecycle::Lifecycle;
 use super::queues::Source;
@@ -230,7 +230,11 @@ impl fmt::Debug for Renewal {
 }
 
 async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>) {
-    while shutdown.interrupts(tokio::time::sleep(renewer.terms.renew_every())).await.is_some() {
+    let every = renewer.terms.renew_every();
+    let mut next = Instant::now() + every;
+    while shutdown.interrupts(tokio::time::sleep_until(next)).await.is_some() {
+        // Counted from its beginning: one that is swallowed must not take the time of the next with it.
+        next = Instant::now() + every;
         renewer.renew_all().await;
     }
 }

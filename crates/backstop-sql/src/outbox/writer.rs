@@ -114,9 +114,6 @@ impl Writer {
         appended: &[Appended],
     ) -> Result<HashSet<String>, Error> {
         let ids: Vec<_> = appended.iter().flat_map(Appended::ids).collect();
-        if ids.is_empty() {
-            return Ok(HashSet::new());
-        }
         Ok(self.store.present(Some(connection), &ids).await?.into_iter().collect())
     }
 }

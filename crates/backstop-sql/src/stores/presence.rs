@@ -27,7 +27,9 @@ impl SqlStore {
             Err(error) if self.means(&error, Explanation::Aborted) => return Err(rolled_back(error)),
             other => other?,
         };
-        if let (StillIn::WhenMissing(text), true) = (probe, found.len() < ids.len()) {
+        // Where nothing was looked for, nothing was found out either.
+        let is_open = ids.is_empty() || found.len() < ids.len();
+        if let (StillIn::WhenMissing(text), true) = (probe, is_open) {
             self.run(connection, text).await.map_err(rolled_back)?;
         }
         Ok(found)

@@ -113,7 +113,24 @@ async fn try_lock<S: Session>(session: &mut S, table: &TableName, share: Share) 
 }
 
 fn taking() -> impl FnOnce(sqlx::Error) -> Error {
-    Error::database("taking the lock of a table")
+    |error| {
+        if is_of_a_pooler(&error) {
+            Error::Pooler
+        } else {
+            Error::database("taking the lock of a table")(error)
+        }
+    }
+}
+
+/// Whether a statement that was prepared on one session came to another: PostgreSQL's words for one that is not there, is
+/// there already, or is somebody else's.
+pub(super) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
+    let Some(said) = error.as_database_error() else { return false };
+    said.code().is_some_and(|code| match &*code {
+        "26000" | "42P05" => true,
+        "08P01" => said.message().contains("prepared statement"),
+        _ => false,
+    })
 }
 
 impl<S: Session> Holder for Held<S> {
@@ -185,4 +202,50 @@ async fn lock_in<S: Session>(
     }
     // Nobody else has it, so there is nobody to stand down for.
     Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session whose lock is in strangers' hands.
+    struct Shared;
+
+    impl Session for Shared {
+        type Pool = ();
+
+        async fn open((): &()) -> Result<Self, sqlx::Error> {
+            Ok(Self)
+        }
+
+        async fn try_lock(&mut self, _: &TableName, _: Share) -> Result<Option<bool>, sqlx::Error> {
+            Ok(Some(true))
+        }
+
+        async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
+            Ok(false)
+        }
+
+        fn is_shared_by_a_pooler(&self) -> bool {
+            true
+        }
+
+        fn sign(&self) -> &'static str {
+            "shared"
+        }
+
+        async fn end(&mut self, _: &str) -> Result<bool, sqlx::Error> {
+            Ok(true)
+        }
+
+        async fn leave(self) {}
+    }
+
+    #[tokio::test]
+    async fn behind_a_pooler_a_lock_is_not_taken_again_and_the_pooler_is_told_of() {
+        let mut right = take::<Shared>(&(), &TableName::default(), Share::Alone).await.unwrap();
+        assert!(!right.is_held().await);
+        let error = right.retake().await.unwrap_err();
+        assert!(matches!(error, Error::Pooler), "{error}");
+    }
 }

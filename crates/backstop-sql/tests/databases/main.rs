@@ -87,6 +87,24 @@ impl<Guard> Place<sqlx::Postgres, Guard> {
         let options = (*self.pool.connect_options()).clone().options([("role", "pg_read_all_data")]);
         (sqlx::postgres::PgPoolOptions::new().connect_with(options).await.unwrap(), "select 1".to_owned())
     }
+
+    /// A pool of somebody who may read, insert and change rows, and not delete them.
+    async fn keeper(&self) -> (sqlx::PgPool, String) {
+        let database: String =
+            sqlx::query_scalar("select current_database()::text").fetch_one(&self.pool).await.unwrap();
+        self.run(&format!("create role {database}")).await;
+        self.run(&format!("grant select, insert, update on all tables in schema public to {database}")).await;
+        let options = (*self.pool.connect_options()).clone().options([("role", database.as_str())]);
+        let pool = sqlx::postgres::PgPoolOptions::new().connect_with(options).await.unwrap();
+        (pool, format!("drop owned by {database}; drop role {database}"))
+    }
+
+    /// Ends the session of a transaction.
+    async fn end(&self, transaction: &mut sqlx::PgConnection) {
+        let session: i32 =
+            sqlx::query_scalar("select pg_backend_pid()").fetch_one(transaction).await.unwrap();
+        self.run(&format!("select pg_terminate_backend({session})")).await;
+    }
 }
 
 impl<Guard> Place<sqlx::MySql, Guard> {
@@ -106,10 +124,26 @@ impl<Guard> Place<sqlx::MySql, Guard> {
     }
 
     async fn reader(&self) -> (sqlx::MySqlPool, String) {
+        self.who_may("select").await
+    }
+
+    async fn keeper(&self) -> (sqlx::MySqlPool, String) {
+        self.who_may("select, insert, update").await
+    }
+
+    async fn end(&self, transaction: &mut sqlx::MySqlConnection) {
+        let session: i64 = sqlx::query_scalar("select cast(connection_id() as signed)")
+            .fetch_one(transaction)
+            .await
+            .unwrap();
+        self.run(&format!("kill {session}")).await;
+    }
+
+    async fn who_may(&self, rights: &str) -> (sqlx::MySqlPool, String) {
         let database: String = sqlx::query_scalar("select database()").fetch_one(&self.pool).await.unwrap();
         let user = format!("'{database}'@'%'");
         self.run(&format!("create user {user} identified by 'guest'")).await;
-        self.run(&format!("grant select on {database}.* to {user}")).await;
+        self.run(&format!("grant {rights} on {database}.* to {user}")).await;
         let options = (*self.pool.connect_options()).clone().username(&database).password("guest");
         let pool = sqlx::mysql::MySqlPoolOptions::new().connect_with(options).await.unwrap();
         (pool, format!("drop user {user}"))

@@ -180,7 +180,44 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn a_commit_whose_session_has_ended_is_an_outage_and_no_fault_of_the_transaction(place) {
+        let (recorder, told) = (Recording::new(), Told::default());
+        let outbox = Outbox::single_node(place.pool.clone()).worker_count(1).interval(NEVER).hook(told.clone())
+            .on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        place.end(&mut tx).await;
+        let error = tx.commit().await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }), "{error}");
+        until_last(&outbox, &recorder).await;
+        assert_eq!((recorder.ids(), told.counts()), (vec!["last".to_owned()], (1, 1)));
+        outbox.close().await.unwrap();
+    }
+}
+
+backstop_testkit::suite! {
     over { postgres: fresh_postgres }
+
+    async fn a_commit_of_a_failed_transaction_that_holds_no_events_is_an_error_too(place) {
+        let outbox = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        tx.commit().await.unwrap();
+        for appends in [false, true] {
+            let mut tx = outbox.begin().await.unwrap();
+            if appends {
+                tx.append(named("a")).await.unwrap_err(); // there is one already
+            } else {
+                sqlx::query("select no_such_column from outbox_event").execute(&mut *tx).await.unwrap_err();
+            }
+            let committed = tx.commit().await;
+            assert!(matches!(committed, Err(Error::RolledBack { .. })), "{committed:?}");
+        }
+        outbox.begin().await.unwrap().commit().await.unwrap();
+        outbox.close().await.unwrap();
+    }
 
     async fn a_commit_of_a_transaction_that_has_failed_is_an_error(place) {
         let (recorder, told) = (Recording::new(), Told::default());

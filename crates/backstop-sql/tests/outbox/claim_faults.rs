@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstop_core::Event;
+use backstop_sql::connection::Connection;
 use backstop_sql::outbox::poller::Settings;
-use backstop_sql::store::{Claim, Store};
+use backstop_sql::store::{At, Born, Claim, Store};
 use backstop_sql::{BoxFuture, Error, Outbox};
 use backstop_testkit::eventually;
-use backstop_testkit::handlers::Recording;
+use backstop_testkit::handlers::{Recording, Slow};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::flaky::Flaky;
 use crate::harness::{DONE, NEVER, Shop, metrics, order};
 use crate::spied::Spied;
-use crate::steps::{orders, until_status};
+use crate::steps::{commit, orders, until_status};
 
 /// The answer to a claim may take longer than the claim is good for. Counted from the answer it would look fresh here,
 /// while another node has long delivered the event.
@@ -170,6 +171,235 @@ async fn a_claim_that_nobody_stands_for_is_given_back_however_often_that_fails_a
         assert!(store.is_over(), "{trouble:?}");
         a.close().await.unwrap();
     }
+}
+
+/// How a store renews claims that are asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Renewing {
+    /// As the database does.
+    Well,
+    /// The first question is never answered.
+    FirstIsSwallowed,
+    /// Somebody holds every row for the moment, so that none is renewed.
+    PassedOver,
+}
+
+/// A store that is slow to insert, cannot look for events, or renews as it is told to.
+struct Slack {
+    inner: Arc<dyn Store>,
+    insert_takes: Duration,
+    looks: Looks,
+    renewing: Renewing,
+    renewals: AtomicUsize,
+}
+
+/// What becomes of the question for events that are said to be committed.
+#[derive(Clone)]
+enum Looks {
+    Answered,
+    Failing,
+    After(Arc<Semaphore>),
+}
+
+impl Slack {
+    fn around(shop: &Shop) -> Self {
+        Self {
+            inner: shop.store.clone(),
+            insert_takes: Duration::ZERO,
+            looks: Looks::Answered,
+            renewing: Renewing::Well,
+            renewals: AtomicUsize::new(0),
+        }
+    }
+
+    fn renewals(&self) -> usize {
+        self.renewals.load(Ordering::SeqCst)
+    }
+}
+
+impl Store for Slack {
+    forward!(
+        migrate,
+        check,
+        poll,
+        claim,
+        release,
+        settle,
+        census,
+        troubled,
+        query_dead,
+        count_dead,
+        replay_dead,
+        purge
+    );
+
+    fn insert<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        events: &'a [Event],
+        born: Option<&'a Born>,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.inner.insert(connection, events, born).await?;
+            tokio::time::sleep(self.insert_takes).await;
+            Ok(())
+        })
+    }
+
+    fn present<'a>(
+        &'a self,
+        connection: Option<&'a mut dyn Connection>,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move {
+            match &self.looks {
+                Looks::Answered => {}
+                Looks::Failing => {
+                    let source = sqlx::Error::PoolTimedOut;
+                    return Err(Error::Database { doing: "failing on purpose", source });
+                }
+                Looks::After(answer) => answer.acquire().await.unwrap().forget(),
+            }
+            self.inner.present(connection, ids).await
+        })
+    }
+
+    fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        let before = self.renewals.fetch_add(1, Ordering::SeqCst);
+        match self.renewing {
+            Renewing::PassedOver => Box::pin(async { Ok(Vec::new()) }),
+            Renewing::FirstIsSwallowed if before == 0 => Box::pin(std::future::pending()),
+            _ => self.inner.renew(at, rows),
+        }
+    }
+
+    fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        self.inner.still_claimed(rows)
+    }
+}
+
+/// A row is written, and its claim begins, before the answer to the insert is there.
+#[tokio::test]
+async fn a_claim_that_a_row_is_born_with_counts_from_before_the_insert() {
+    let shop = Shop::open().await;
+    let grace = Duration::from_secs(3);
+    let store = Arc::new(Slack { insert_takes: grace / 2, ..Slack::around(&shop) });
+    let (seen, asked) = (Arc::new(AtomicUsize::new(usize::MAX)), store.clone());
+    let when_handled = seen.clone();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(grace)
+        .interval(NEVER)
+        .store(store)
+        .on("Order", "OrderPlaced", move |_: Event| {
+            when_handled.store(asked.renewals(), Ordering::SeqCst);
+            async {}
+        })
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, vec![order("1")]).await;
+    until_status(&shop, "1", DONE).await;
+    outbox.close().await.unwrap();
+    assert_eq!(seen.load(Ordering::SeqCst), 1, "half of it was over, so it was renewed before");
+}
+
+#[tokio::test]
+async fn a_renewal_that_is_swallowed_leaves_time_for_the_next() {
+    let shop = Shop::open().await;
+    shop.insert(&[order("1")]).await;
+    let renewing = Renewing::FirstIsSwallowed;
+    let store = Arc::new(Slack { renewing, ..Slack::around(&shop) });
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(Duration::from_secs(3))
+        .interval(NEVER)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    gate.until_began(1).await;
+    eventually("another renewal", async || store.renewals() > 1).await;
+    gate.open();
+    outbox.close().await.unwrap();
+    assert_eq!(shop.row("1").await.status, DONE);
+}
+
+#[tokio::test]
+async fn a_claim_that_could_not_be_renewed_because_somebody_holds_the_row_is_not_lost() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(2)).await;
+    let store = Arc::new(Slack { renewing: Renewing::PassedOver, ..Slack::around(&shop) });
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(Duration::from_millis(60)) // and so a renewal every 20 ms
+        .interval(NEVER)
+        .worker_count(1)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    gate.until_began(1).await;
+    let before = store.renewals();
+    eventually("renewals", async || store.renewals() > before + 2).await;
+    gate.open();
+    until_status(&shop, "0001", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_event_that_cannot_be_looked_for_is_given_back_and_found_by_the_poller() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Slack { looks: Looks::Failing, ..Slack::around(&shop) });
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(NEVER)
+        .interval(NEVER)
+        .store(store)
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    let mut tx = shop.pool.begin().await.unwrap();
+    let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    appended.committed();
+    until_status(&shop, "1", DONE).await;
+    outbox.close().await.unwrap();
+    assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
+}
+
+#[tokio::test]
+async fn what_is_still_to_be_looked_for_when_a_node_closes_is_given_back() {
+    let shop = Shop::open().await;
+    let answer = Arc::new(Semaphore::new(0));
+    let store = Arc::new(Slack { looks: Looks::After(answer.clone()), ..Slack::around(&shop) });
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(NEVER)
+        .interval(NEVER)
+        .store(store)
+        .on("Order", "OrderPlaced", Recording::new())
+        .start()
+        .await
+        .unwrap();
+    for id in ["1", "2"] {
+        let mut tx = shop.pool.begin().await.unwrap();
+        let appended = outbox.writer().append(&mut tx, order(id)).await.unwrap();
+        tx.commit().await.unwrap();
+        appended.committed();
+        tokio::task::yield_now().await; // the first is being looked for, the second waits behind it
+    }
+    let closing = tokio::spawn(async move { outbox.close().await });
+    tokio::time::sleep(Duration::from_millis(200)).await; // by then it has begun, or the second is delivered too
+    answer.add_permits(2);
+    closing.await.unwrap().unwrap();
+    assert_eq!(owners(&shop, &["1", "2"]).await, [None, None]);
+    assert_eq!(shop.row("1").await.status, DONE);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use backstop_sql::outbox::{Dispatcher, Queued};
 use backstop_testkit::handlers::{Recording, Slow};
 use tracing::Level;
 
-use crate::harness::{DONE, NEW, Shop, metrics, order};
+use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
 use crate::logs::Logs;
 use crate::spied::Spied;
 use crate::steps::{commit, dispatch, orders, placed};
@@ -141,6 +141,23 @@ async fn whoever_closes_second_waits_for_the_first() {
     second.await.unwrap();
     assert_eq!(shop.row("1").await.status, DONE);
     first.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_close_that_was_given_up_goes_on_by_itself() {
+    let shop = Shop::open().await;
+    shop.insert(&orders(2)).await;
+    let gate = Slow::gated();
+    let settings = Settings::default().worker_count(1).drain_timeout(NEVER);
+    let dispatcher = dispatch(&shop, settings, gate.clone());
+    for order in orders(2) {
+        assert!(dispatcher.enqueue(Queued::cold(order, 0)));
+    }
+    gate.until_began(1).await;
+    assert!(tokio::time::timeout(SHORT, dispatcher.close()).await.is_err(), "it waits for the handler");
+    gate.open();
+    dispatcher.close().await.unwrap();
+    assert_eq!(shop.count(DONE).await, 2, "whoever closes next waits for it");
 }
 
 #[tokio::test]

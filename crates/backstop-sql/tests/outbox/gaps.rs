@@ -1,13 +1,14 @@
 //! What falls between two questions: rows that become due, answers that are lost, rows that nobody can name.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Failure, Outcome, Timestamp};
 use backstop_sql::Outbox;
 use backstop_sql::connection::Connection;
-use backstop_sql::store::{At, Claim, Due, NextDue, Row, Store, Unreadable};
+use backstop_sql::store::{At, Claim, Due, NextDue, Row, Settle, Store, Unreadable};
 use backstop_sql::{BoxFuture, Error};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
@@ -17,30 +18,53 @@ use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
 use crate::logs::Logs;
 use crate::steps::{commit, orders, run, until_count, until_status};
 
-/// A store that answers late, or loses answers to claims.
+/// A store that answers late, loses answers to claims, or notes what it settles, in that order.
 struct Gappy {
     inner: Arc<dyn Store>,
+    pool: sqlx::SqlitePool,
     /// How long it takes until what was read reaches the poller.
     late: Duration,
     /// Whether the next claim is taken and its answer lost.
     loses_a_claim: AtomicBool,
     /// Whether events are not looked for, and claims not taken back.
     is_away: AtomicBool,
-}
-
-fn away<'a, T>() -> BoxFuture<'a, Result<T, Error>> {
-    Box::pin(async { Err(Error::Database { doing: "being away", source: sqlx::Error::PoolTimedOut }) })
+    /// Whether the next settlement is written and its answer lost.
+    loses_a_settlement: AtomicBool,
+    /// What happens to rows before and after they are read as this node's own.
+    around_owned: [Option<&'static str>; 2],
+    settled: Mutex<Vec<(String, bool)>>,
 }
 
 impl Gappy {
     fn around(shop: &Shop) -> Self {
-        let (inner, late) = (shop.store.clone(), Duration::ZERO);
-        Self { inner, late, loses_a_claim: AtomicBool::new(false), is_away: AtomicBool::new(false) }
+        Self {
+            inner: shop.store.clone(),
+            pool: shop.pool.clone(),
+            late: Duration::ZERO,
+            loses_a_claim: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
+            loses_a_settlement: AtomicBool::new(false),
+            around_owned: [None; 2],
+            settled: Mutex::default(),
+        }
+    }
+}
+
+fn lost<T>() -> Result<T, Error> {
+    Err(Error::Database { doing: "losing an answer", source: sqlx::Error::PoolTimedOut })
+}
+
+impl Gappy {
+    /// What somebody else does to the table.
+    async fn meanwhile(&self, sql: Option<&'static str>) {
+        if let Some(sql) = sql {
+            sqlx::query(sql).execute(&self.pool).await.unwrap();
+        }
     }
 }
 
 impl Store for Gappy {
-    forward!(migrate, check, insert, settle, census, troubled, query_dead, count_dead, replay_dead, purge);
+    forward!(migrate, check, insert, census, troubled, query_dead, count_dead, replay_dead, purge);
 
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
@@ -63,7 +87,7 @@ impl Store for Gappy {
         Box::pin(async move {
             let rows = self.inner.claim(owner, timeout, due).await?;
             if !rows.is_empty() && self.loses_a_claim.swap(false, Ordering::SeqCst) {
-                return Err(Error::Database { doing: "losing an answer", source: sqlx::Error::PoolTimedOut });
+                return lost();
             }
             Ok(rows)
         })
@@ -74,11 +98,19 @@ impl Store for Gappy {
         connection: Option<&'a mut dyn Connection>,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
-        if self.is_away.load(Ordering::SeqCst) { away() } else { self.inner.present(connection, ids) }
+        if self.is_away.load(Ordering::SeqCst) {
+            Box::pin(async { lost() })
+        } else {
+            self.inner.present(connection, ids)
+        }
     }
 
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>> {
-        if self.is_away.load(Ordering::SeqCst) { away() } else { self.inner.release(rows) }
+        if self.is_away.load(Ordering::SeqCst) {
+            Box::pin(async { lost() })
+        } else {
+            self.inner.release(rows)
+        }
     }
 
     fn owned<'a>(
@@ -87,11 +119,26 @@ impl Store for Gappy {
         at: At,
         limit: u32,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
-        self.inner.owned(owner, at, limit)
+        Box::pin(async move {
+            let [before, after] = self.around_owned;
+            self.meanwhile(before).await;
+            let rows = self.inner.owned(owner, at, limit).await;
+            self.meanwhile(after).await;
+            rows
+        })
     }
 
     fn renew<'a>(&'a self, at: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         self.inner.renew(at, rows)
+    }
+
+    fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
+        let note = |settle: &Settle| (settle.id.clone(), settle.settlement == Settlement::Done);
+        self.settled.lock().unwrap().extend(settles.iter().map(note));
+        Box::pin(async move {
+            let settled = self.inner.settle(at, settles).await;
+            if self.loses_a_settlement.swap(false, Ordering::SeqCst) { lost() } else { settled }
+        })
     }
 
     fn bury_unreadable<'a>(&'a self, at: At, rows: &'a [Unreadable]) -> BoxFuture<'a, Result<u64, Error>> {
@@ -137,6 +184,106 @@ async fn rows_whose_claim_got_lost_on_its_way_back_are_taken_up_by_the_node_that
 }
 
 #[tokio::test]
+async fn a_claim_that_is_taken_up_is_renewed_before_its_event_is_handled() {
+    let shop = Shop::open().await;
+    shop.insert(&[order("1")]).await;
+    let aged = "update outbox_event set locked_at = '2020-01-01 00:00:00' where event_id = '1'";
+    let store = Gappy { around_owned: [Some(aged), None], ..Gappy::around(&shop) };
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .interval(NEVER)
+        .store(Arc::new(store))
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    gate.until_began(1).await;
+    let locked_at = shop.row("1").await.locked_at.unwrap();
+    assert!(locked_at.as_str() > "2021", "nobody knows how old it is: {locked_at}");
+    gate.open();
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_another_node_took_before_it_was_taken_up_is_left_to_that_node() {
+    let shop = Shop::open().await;
+    shop.insert(&[order("1")]).await;
+    let taken = "update outbox_event set locked_by = 'b', claim_seq = claim_seq + 1 where event_id = '1'";
+    let store = Gappy { around_owned: [None, Some(taken)], ..Gappy::around(&shop) };
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .interval(NEVER)
+        .worker_count(1)
+        .store(Arc::new(store))
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    eventually("another node to have it", async || shop.row("1").await.locked_by.as_deref() == Some("b"))
+        .await;
+    commit(&outbox, vec![order("2")]).await;
+    until_status(&shop, "2", DONE).await;
+    outbox.close().await.unwrap();
+    assert_eq!((recorder.ids(), shop.row("1").await.status), (vec!["2".to_owned()], NEW));
+}
+
+#[tokio::test]
+async fn rows_whose_claim_was_lost_are_taken_up_behind_many_that_are_in_flight() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(NEVER)
+        .interval(Duration::from_millis(20))
+        .worker_count(1)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, orders(700)).await; // all of them wait in memory
+    gate.until_began(1).await;
+    shop.insert(&[order("lost")]).await;
+    outbox.nudge();
+    eventually("a loss", async || !store.loses_a_claim.load(Ordering::SeqCst)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await; // several looks
+    gate.open();
+    until_count(&shop, DONE, 701).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn rows_that_find_no_room_when_they_are_taken_up_are_taken_up_later() {
+    let shop = Shop::open().await;
+    let large = |n: usize| {
+        let event = Event::of("OrderPlaced").id(format!("{n}")).aggregate("Order", "1");
+        event.json(&"x".repeat(3_000)).unwrap()
+    };
+    shop.insert(&(0..5).map(large).collect::<Vec<_>>()).await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .interval(Duration::from_millis(20))
+        .queue_bytes(4_000)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    until_count(&shop, DONE, 5).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.ids().len(), 5, "each once");
+}
+
+#[tokio::test]
 async fn a_row_that_was_taken_up_again_is_not_given_back_by_an_earlier_wish() {
     let shop = Shop::open().await;
     let store = Arc::new(Gappy::around(&shop));
@@ -169,6 +316,73 @@ async fn a_row_that_was_taken_up_again_is_not_given_back_by_an_earlier_wish() {
         .await
         .unwrap();
     assert_eq!(claims, 0, "nobody claimed it while its handler ran");
+}
+
+#[tokio::test]
+async fn a_settlement_whose_answer_was_lost_is_counted_once_and_not_as_late() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_settlement.store(true, Ordering::SeqCst);
+    let builder = shop.outbox().store(store.clone()).on("Order", "OrderPlaced", Recording::new());
+    let outbox = builder.start().await.unwrap();
+    commit(&outbox, vec![order("1")]).await;
+    let metrics = outbox.metrics();
+    eventually("it to be counted", async || {
+        metrics.dispatch_success.total() + metrics.settle_late.total() > 0
+    })
+    .await;
+    outbox.close().await.unwrap();
+    assert_eq!((metrics.dispatch_success.total(), metrics.settle_late.total()), (1, 0));
+    assert_eq!(store.settled.lock().unwrap().len(), 2, "it was written again");
+}
+
+/// A store whose clock is set back between two questions, while a row comes that nobody tells of.
+struct SetBack {
+    inner: Arc<dyn Store>,
+    pool: sqlx::SqlitePool,
+    asked: AtomicUsize,
+}
+
+impl Store for SetBack {
+    forward!(
+        migrate,
+        check,
+        insert,
+        poll,
+        claim,
+        release,
+        settle,
+        census,
+        troubled,
+        query_dead,
+        count_dead,
+        replay_dead,
+        purge
+    );
+
+    fn next_due(&self, _: At, _: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
+        Box::pin(async {
+            let hours = i64::try_from(self.asked.fetch_add(1, Ordering::SeqCst)).unwrap();
+            if hours == 1 {
+                let mut tx = self.pool.begin().await.unwrap();
+                self.inner.insert(&mut tx, &[order("1")], None).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+            let asked_at = Timestamp::from_timestamp(4_000_000_000 - hours * 3_600, 0).unwrap();
+            Ok(Some(NextDue { asked_at, after: None }))
+        })
+    }
+}
+
+#[tokio::test]
+async fn when_the_databases_clock_was_set_back_the_table_is_looked_at_again() {
+    let shop = Shop::open().await;
+    let store = SetBack { inner: shop.store.clone(), pool: shop.pool.clone(), asked: AtomicUsize::new(0) };
+    let recorder = Recording::new();
+    let builder = shop.outbox().store(Arc::new(store)).on("Order", "OrderPlaced", recorder.clone());
+    let outbox = builder.start().await.unwrap();
+    until_count(&shop, DONE, 1).await;
+    outbox.close().await.unwrap();
 }
 
 /// Notes the order in which rows are settled.

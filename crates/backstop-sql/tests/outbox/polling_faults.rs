@@ -17,6 +17,7 @@ use tracing::Level;
 use crate::flaky::Flaky;
 use crate::harness::{DEAD, DONE, NEVER, Shop, metrics, order};
 use crate::logs::Logs;
+use crate::spied::Spied;
 use crate::steps::{commit, orders, run, until_count, until_status};
 
 /// Rules: O-353, O-442.
@@ -64,6 +65,43 @@ async fn a_look_that_fails_is_told_and_the_next_one_finds_the_rows() {
     switches.poll_fails.store(false, Ordering::SeqCst);
     until_status(&shop, "0000", DONE).await;
     outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn after_a_look_that_failed_the_next_ones_come_soon_and_then_ever_later() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    switches.poll_fails.store(true, Ordering::SeqCst);
+    shop.insert(&orders(1)).await;
+    let builder = shop.outbox().store(store).on("Order", "OrderPlaced", Recording::new());
+    let outbox = builder.start().await.unwrap(); // with an interval of an hour
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let polls = switches.polls.load(Ordering::SeqCst);
+    assert!(polls <= 4, "after 0, 100, 300 and 700 ms: {polls}");
+    switches.poll_fails.store(false, Ordering::SeqCst);
+    until_status(&shop, "0000", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_row_that_is_gone_when_it_is_to_be_buried_is_no_trouble() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    shop.insert(&orders(2)).await;
+    run(&shop, "update outbox_event set headers = 'not json' where event_id = '0000'").await;
+    let pool = shop.pool.clone();
+    let store = Spied::of(&shop.store).after_read(move || {
+        let pool = pool.clone();
+        async move {
+            sqlx::query("delete from outbox_event where event_id = '0000'").execute(&pool).await.unwrap();
+        }
+    });
+    let builder = shop.outbox().store(store.shared()).on("Order", "OrderPlaced", Recording::new());
+    let outbox = builder.start().await.unwrap();
+    until_status(&shop, "0001", DONE).await;
+    outbox.close().await.unwrap();
+    assert_eq!(logs.having(Level::ERROR, "cannot be buried either").len(), 0, "{}", logs.all());
+    assert_eq!(outbox.metrics().dispatch_dead.total(), 0);
 }
 
 /// Rules: O-441.

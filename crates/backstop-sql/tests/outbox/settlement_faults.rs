@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use backstop_core::inspect::Health;
 use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure, Handler, Outcome};
+use backstop_sql::Outbox;
 use backstop_sql::outbox::Queued;
 use backstop_sql::outbox::dispatcher::Settings;
 use backstop_testkit::eventually;
@@ -155,6 +157,123 @@ async fn closing_waits_for_a_database_that_is_away_as_long_as_it_may_and_says_wh
         assert_eq!(closing.await.unwrap().is_ok(), comes_back);
         assert_eq!(shop.row("1").await.status, if comes_back { DONE } else { NEW });
     }
+}
+
+#[tokio::test]
+async fn while_deliveries_stand_still_the_table_is_not_looked_at() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let builder = shop.outbox().store(store).worker_count(1).interval(Duration::from_millis(5));
+    let outbox = builder.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    switches.settle_fails.store(true, Ordering::SeqCst);
+    commit(&outbox, orders(3)).await;
+    eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+    let polls = switches.polls.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(200)).await; // many intervals
+    assert!(switches.polls.load(Ordering::SeqCst) <= polls + 1, "one may have been under way");
+    switches.settle_fails.store(false, Ordering::SeqCst);
+    until_count(&shop, DONE, 3).await;
+    shop.insert(&[order("later")]).await;
+    until_status(&shop, "later", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_interval() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let builder = shop.outbox().store(store).worker_count(1); // with an interval of an hour
+    let outbox = builder.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    switches.settle_fails.store(true, Ordering::SeqCst);
+    commit(&outbox, orders(3)).await;
+    eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+    shop.insert(&[order("later")]).await;
+    outbox.nudge(); // in vain
+    switches.settle_fails.store(false, Ordering::SeqCst);
+    until_status(&shop, "later", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn refusals_that_are_not_in_a_row_stop_nobody() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    run(
+        &shop,
+        "create trigger refuse_worse before update on outbox_event when new.event_id in ('worse', 'worst')
+         begin select raise(abort, 'refused on purpose'); end",
+    )
+    .await;
+    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    for (bad, good) in [("bad", "a"), ("worse", "b"), ("worst", "c")] {
+        commit(&outbox, vec![order(bad)]).await;
+        let refused = async || !logs.having(Level::ERROR, &format!("event_id=\"{bad}\"")).is_empty();
+        eventually("a refusal", refused).await;
+        commit(&outbox, vec![order(good)]).await;
+        until_status(&shop, good, DONE).await;
+    }
+    outbox.close().await.unwrap();
+    assert!(logs.having(Level::ERROR, "stand still").is_empty(), "{}", logs.all());
+}
+
+#[tokio::test]
+async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried() {
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    commit(&outbox, vec![order("bad")]).await;
+    tokio::time::sleep(Duration::from_secs(4)).await; // it is tried after 0, 1 and 3 s
+    commit(&outbox, vec![order("good")]).await;
+    until_status(&shop, "good", DONE).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn in_strict_order_nothing_is_settled_behind_what_the_database_refuses() {
+    let shop = Shop::open().await;
+    run(&shop, REFUSE_BAD).await;
+    let outbox = Outbox::ordered(shop.pool.clone()).interval(Duration::from_millis(5));
+    let outbox = outbox.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    commit(&outbox, ["bad", "c", "d"].map(order).to_vec()).await;
+    eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+    assert_eq!(shop.count(NEW).await, 3);
+    run(&shop, "drop trigger refuse").await;
+    until_count(&shop, DONE, 3).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn in_strict_order_what_is_refused_is_tried_ever_later() {
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    switches.settle_fails.store(true, Ordering::SeqCst);
+    let outbox = Outbox::ordered(shop.pool.clone()).interval(Duration::from_millis(5)).store(store);
+    let outbox = outbox.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    commit(&outbox, vec![order("1")]).await;
+    eventually("a try", async || switches.settles.load(Ordering::SeqCst) > 0).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let tries = switches.settles.load(Ordering::SeqCst);
+    assert!(tries <= 5, "after 0, 100, 300, 700 and 1500 ms: {tries}");
+    switches.settle_fails.store(false, Ordering::SeqCst);
+    until_count(&shop, DONE, 1).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_the_database_refused_is_tried_once_more_when_the_node_closes() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    let (store, switches) = Flaky::around(shop.store.clone());
+    let builder = shop.outbox().store(store).on("Order", "OrderPlaced", Recording::new());
+    let outbox = builder.start().await.unwrap();
+    switches.settle_fails.store(true, Ordering::SeqCst);
+    commit(&outbox, vec![order("1")]).await;
+    let refused = async || !logs.having(Level::ERROR, "refuses what became").is_empty();
+    eventually("a refusal", refused).await;
+    switches.settle_fails.store(false, Ordering::SeqCst);
+    outbox.close().await.unwrap();
+    assert_eq!(shop.row("1").await.status, DONE);
 }
 
 /// Lets every update pass but those of one row.

@@ -6,6 +6,7 @@ use backstop_core::Event;
 use backstop_core::delivery::Settlement::Done;
 use backstop_sql::connection::Kind;
 use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
+use backstop_testkit::eventually;
 use tokio::time::timeout;
 
 use crate::harness::*;
@@ -118,7 +119,44 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
+    over { postgres: fresh_postgres }
+
+    async fn a_purge_passes_over_what_somebody_holds(it) {
+        it.insert(&events("abc")).await;
+        for id in ["a", "b", "c"] {
+            it.settle(id, 10, dead("given up")).await;
+        }
+        let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
+        let hold = it.statement("select event_id from outbox_event where event_id = 'a' for update");
+        stranger.fetch(&hold, &[Kind::Text]).await.unwrap();
+        let purge = async {
+            let mut connection = it.connections.connection().await.unwrap();
+            it.store.purge(&mut *connection, Purgeable::Ended, at(1_000), MINUTE, 10).await.unwrap()
+        };
+        assert_eq!(timeout(PROMPT, purge).await.expect("nobody waits"), 2);
+        drop(stranger);
+        assert_eq!(it.state("a").await.status, 3);
+    }
+}
+
+backstop_testkit::suite! {
     over { mysql: fresh_mysql }
+
+    /// The locks of a claim cover the rows that it takes, and not the gaps between them.
+    async fn a_claim_that_takes_long_holds_up_no_insert(it) {
+        it.insert(&[event("a", 1), event("z", 3)]).await;
+        it.run("create trigger slow before update on outbox_event for each row set @slept = sleep(3)").await;
+        let claim = async { it.claim("node-1", 10_000, 10).await.len() };
+        let insert = async {
+            eventually("the claim to be under way", async || {
+                it.number("select count(*) from information_schema.processlist where state = 'User sleep'").await > 0
+            })
+            .await;
+            timeout(Duration::from_secs(2), it.insert(&[event("m", 2)])).await.expect("nobody waits");
+        };
+        let (claimed, ()) = tokio::join!(claim, insert);
+        assert_eq!(claimed, 2);
+    }
 
     async fn every_statement_by_id_reads_the_primary_key_whatever_the_size_of_the_table(it) {
         for others in OTHERS {

@@ -117,6 +117,16 @@ backstop_testkit::suite! {
         eventually("a share", async || it.right("outbox_event", Share::Claiming).await.is_ok()).await;
     }
 
+    async fn of_two_that_come_at_once_never_both_are_let_in_where_one_is_to_be_alone(it) {
+        for _ in 0..20 {
+            let (alone, claiming) =
+                tokio::join!(it.alone("outbox_event"), it.right("outbox_event", Share::Claiming));
+            assert!(alone.is_err() || claiming.is_err());
+            drop((alone, claiming));
+            eventually("the lock", async || it.alone("outbox_event").await.is_ok()).await;
+        }
+    }
+
     async fn being_alone_costs_the_pool_no_connection(it) {
         let mut held = Vec::new();
         for number in 0..12 {

@@ -26,6 +26,21 @@ fn foreign_row(id: &str) -> String {
     )
 }
 
+/// How somebody who migrates begins, and what keeps others from doing so meanwhile.
+fn migrates(kind: DatabaseKind) -> (&'static str, &'static str, &'static str) {
+    match kind {
+        DatabaseKind::Sqlite => ("begin immediate", "select 1", "select 1"),
+        DatabaseKind::Postgres => {
+            ("begin", "select pg_advisory_xact_lock(hashtextextended('backstop.migration', 0))", "select 1")
+        }
+        DatabaseKind::Mysql => (
+            "start transaction",
+            "do get_lock(concat('backstop.migration.', md5(database())), 10)",
+            "do release_lock(concat('backstop.migration.', md5(database())))",
+        ),
+    }
+}
+
 backstop_testkit::suite! {
     over { sqlite: empty_sqlite, postgres: empty_postgres, mysql: empty_mysql }
 
@@ -42,6 +57,28 @@ backstop_testkit::suite! {
         }
         assert_eq!(it.number("select count(*) from backstop_migration").await, 1);
         it.store.check().await.unwrap();
+    }
+
+    /// What a node saw before it waited for another one's migration is not what it acts upon.
+    async fn a_table_that_was_made_while_a_node_waited_to_migrate_is_taken_as_it_is_then(it) {
+        let it = Arc::new(it);
+        let (begin, lock, unlock) = migrates(it.kind);
+        let mut other = it.connections.transaction(begin).await.unwrap();
+        other.execute(&it.statement(lock)).await.unwrap();
+        let waiting = {
+            let it = it.clone();
+            tokio::spawn(async move { it.store.migrate().await })
+        };
+        tokio::time::sleep(Duration::from_millis(500)).await; // by then it has looked, and found nothing
+        other.execute(&it.statement(&foreign_table(it.kind))).await.unwrap();
+        let history = "create table backstop_migration \
+             (table_name varchar(63) not null, version bigint not null, primary key (table_name, version))";
+        other.execute(&it.statement(history)).await.unwrap();
+        other.execute(&it.statement("insert into backstop_migration values ('outbox_event', 1)")).await.unwrap();
+        other.execute(&it.statement(unlock)).await.unwrap();
+        other.commit().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        assert!(it.try_run("select claim_seq from outbox_event").await.is_err(), "it was at version 1 already");
     }
 
     async fn a_migration_whose_caller_gave_up_keeps_nobody_waiting(it) {

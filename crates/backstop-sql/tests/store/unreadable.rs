@@ -47,6 +47,15 @@ backstop_testkit::suite! {
         assert_eq!(dead, []);
     }
 
+    async fn a_row_whose_id_is_no_text_is_not_buried_under_a_claim_that_another_node_has_by_now(it) {
+        insert(&it, "x'0102'", THEN, THEN).await;
+        let lost = it.claim("node-1", 0, 10).await.into_iter().map(unreadable).collect::<Vec<_>>();
+        let taken = it.claim("node-2", 3_600, 10).await.into_iter().map(unreadable).collect::<Vec<_>>();
+        assert_eq!((lost.len(), taken.len()), (1, 1));
+        assert_eq!(it.store.bury_unreadable(at(3_601), &lost).await.unwrap(), 0);
+        assert_eq!(it.store.bury_unreadable(at(3_601), &taken).await.unwrap(), 1);
+    }
+
     async fn a_moment_that_never_comes_is_found(it) {
         insert(&it, "'a'", "'tomorrow'", THEN).await;
         insert(&it, "'b'", "x'00'", THEN).await;

@@ -187,7 +187,11 @@ impl Cycle {
         else {
             return Ok(());
         };
-        let rows = self.store.owned(owner, At::Database, TAKEN_UP).await?;
+        // Those that are in flight have the same owner, and must not hide the others.
+        let held = u32::try_from(feed.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
+        let limit = TAKEN_UP + held;
+        let rows = self.store.owned(owner, At::Database, limit).await?;
+        let all = rows.len() < limit as usize;
         let claims: Vec<_> =
             rows.iter().filter_map(|row| Some((row.id.clone(), row.claim.clone()?))).collect();
         // Nobody knows how old they are.
@@ -207,7 +211,7 @@ impl Cycle {
                 Offer::Refused => return Ok(()),
             }
         }
-        self.lost_answer = false;
+        self.lost_answer = !all;
         if taken_up > 0 {
             tracing::info!(taken_up, "took up rows that were claimed by a statement whose answer was lost");
         }

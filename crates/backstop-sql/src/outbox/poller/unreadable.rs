@@ -99,3 +99,25 @@ impl Unburied {
         self.rows.insert(id.to_owned(), (now + pause, (pause * 2).min(LONGEST_PAUSE)));
     }
 }
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use super::*;
+    use crate::TableName;
+    use crate::store::SqlStore;
+
+    #[tokio::test]
+    async fn a_row_that_cannot_be_buried_is_tried_again_ever_later_and_not_for_ever_remembered() {
+        let pool = sqlx::SqlitePool::connect_lazy("sqlite::memory:").unwrap();
+        let mut unburied = Unburied::new(Arc::new(SqlStore::on(pool, TableName::default())));
+        let now = SystemClock.ticks();
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            unburied.remember("a", now);
+            pauses.push(unburied.rows["a"].0.since(now).as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 600, 600]);
+        (0..2 * MOST).for_each(|number| unburied.remember(&number.to_string(), now));
+        assert!(unburied.len() <= MOST, "{}", unburied.len());
+    }
+}

@@ -52,9 +52,12 @@ impl Stuck {
         if self.settled.is_empty() && self.taken == 0 {
             self.wait();
         }
+        // One that is refused again is the same one: however often that is, it stops nobody.
+        if self.taken == 0 {
+            self.in_a_row += 1;
+        }
         self.settled.push(settled);
         self.error = error;
-        self.in_a_row += 1;
     }
 
     fn wait(&mut self) {
@@ -113,5 +116,81 @@ impl Stuck {
             );
         }
         !shut && news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_core::Event;
+    use backstop_core::delivery::Settlement;
+
+    use super::*;
+    use crate::outbox::dispatcher::Queued;
+    use crate::outbox::in_flight::Hold;
+
+    fn refused() -> Settled {
+        let event = Event::of_json("OrderPlaced", "{}").unwrap();
+        let hold = Hold { id: event.id().to_owned(), token: 0 };
+        Settled::new(Queued::hot(event), Settlement::Done, hold, 0)
+    }
+
+    fn stuck(events: usize) -> (Stuck, Arc<Gate>) {
+        let gate = Arc::<Gate>::default();
+        let mut stuck = Stuck::new(gate.clone());
+        (0..events).for_each(|_| stuck.add(refused(), "no".to_owned()));
+        stuck.show();
+        (stuck, gate)
+    }
+
+    /// Tries them again, of which so many are refused once more.
+    fn try_again(stuck: &mut Stuck, refused_again: usize) {
+        for settled in stuck.take(10).into_iter().take(refused_again) {
+            stuck.add(settled, "no".to_owned());
+        }
+        stuck.show();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_is_tried_again_after_a_second_and_then_ever_later() {
+        let (mut stuck, _) = stuck(2);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            assert!(!stuck.is_due());
+            let before = Instant::now();
+            tokio::time::sleep_until(stuck.again_at().unwrap()).await;
+            assert!(stuck.is_due());
+            waits.push(before.elapsed().as_secs());
+            try_again(&mut stuck, 2);
+        }
+        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
+        try_again(&mut stuck, 1);
+        assert!(stuck.is_due(), "one was taken, so the other may be too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deliveries_stand_still_after_three_refusals_in_a_row_and_go_on_when_none_is_left() {
+        let (mut stuck, gate) = stuck(2);
+        assert!(!gate.is_shut() && gate.trouble().is_some_and(|trouble| trouble.events == 2));
+        stuck.something_was_written();
+        stuck.add(refused(), "no".to_owned());
+        stuck.show();
+        assert!(!gate.is_shut(), "it is these events that are refused, and not all");
+        stuck.add(refused(), "no".to_owned());
+        stuck.add(refused(), "no".to_owned());
+        stuck.show();
+        assert!(gate.is_shut());
+        try_again(&mut stuck, 0);
+        assert!(!gate.is_shut() && gate.trouble().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn deliveries_stand_still_when_too_many_are_kept_although_others_are_written_between() {
+        let (mut stuck, gate) = stuck(0);
+        for kept in 1..=MOST {
+            stuck.something_was_written();
+            stuck.add(refused(), "no".to_owned());
+            stuck.show();
+            assert_eq!(gate.is_shut(), kept == MOST, "{kept}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use sqlx::{Connection, PgConnection, PgPool};
 
 use super::super::Share;
-use super::super::session::{SILENCE, Session, detached};
+use super::super::session::{SILENCE, Session, detached, is_of_a_pooler};
 use crate::TableName;
 
 /// Ends the session when it falls silent, where the server knows that setting.
@@ -67,7 +67,9 @@ impl Session for Locked {
     }
 
     async fn has_lock(&mut self, _: &TableName) -> Result<bool, sqlx::Error> {
-        let (number, has): (i32, bool) = sqlx::query_as(HAS_LOCKS).fetch_one(&mut self.connection).await?;
+        let asked = sqlx::query_as(HAS_LOCKS).fetch_one(&mut self.connection).await;
+        self.shared_by_a_pooler |= asked.as_ref().is_err_and(is_of_a_pooler);
+        let (number, has): (i32, bool) = asked?;
         self.shared_by_a_pooler |= number != self.number;
         Ok(has && number == self.number)
     }
@@ -93,5 +95,29 @@ impl Session for Locked {
         // A connection that is broken has lost its locks already.
         let _ = sqlx::query("select pg_advisory_unlock_all()").execute(&mut self.connection).await;
         let _ = self.connection.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_testkit::servers::postgres;
+    use sqlx::postgres::PgPoolOptions;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_session_that_a_pooler_shares_with_others_is_known_as_such() {
+        let Some(database) = postgres().await else { return };
+        let Some(url) = database.pooled_url().await else { return };
+        let pool = PgPoolOptions::new().connect(&url).await.unwrap();
+        let table = TableName::default();
+        let mut locked = Locked::open(&pool).await.unwrap();
+        assert_eq!(locked.try_lock(&table, Share::Alone).await.unwrap(), Some(true));
+        assert!(locked.has_lock(&table).await.unwrap() && !locked.is_shared_by_a_pooler());
+        // Whoever keeps a transaction open has the only session that the pooler has opened so far.
+        let stranger = pool.begin().await.unwrap();
+        assert!(!locked.has_lock(&table).await.unwrap_or(false), "that is another session");
+        assert!(locked.is_shared_by_a_pooler());
+        drop(stranger);
     }
 }
