@@ -130,7 +130,22 @@ fn delivery_times_that_make_no_sense_are_refused() {
         (event().deliver_after(Duration::ZERO).build(), "deliver_after", "longer than zero"),
         (event().deliver_after_ms(-1).build(), "deliver_after", "longer than zero"),
         (event().deliver_after_ms(0).build(), "deliver_after", "longer than zero"),
-        (event().deliver_after(Duration::MAX).build(), "deliver_after", "too long"),
+        (event().deliver_after(Duration::MAX).build(), "deliver_after", "must end by the year 9999"),
+        (
+            event().deliver_after(minute * 60 * 24 * 366 * 8000).build(),
+            "deliver_after",
+            "must end by the year 9999",
+        ),
+        (
+            event().available_at(noon() + minute * 60 * 24 * 366 * 8000).build(),
+            "available_at",
+            "years 1 to 9999",
+        ),
+        (
+            event().occurred_at(noon() - minute * 60 * 24 * 366 * 2100).build(),
+            "occurred_at",
+            "years 1 to 9999",
+        ),
         (event().available_at(noon() - minute).build(), "available_at", "before occurred_at"),
     ];
     for (refused, field, rule) in cases {

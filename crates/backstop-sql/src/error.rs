@@ -171,10 +171,11 @@ pub enum Error {
     )]
     NoTransaction,
 
-    /// The database rolled the transaction back before it was to be committed.
+    /// The transaction had ended before it was to be committed, or before an event was to be appended in it.
     #[error(
-        "the database has rolled this transaction back, so there is nothing to commit: {said}; an error of an earlier \
-         statement in it was passed over, look for that one and run the whole transaction again"
+        "this transaction had already ended: {said}; either an earlier statement in it failed, its error was ignored and the \
+         database rolled all of it back, or a statement such as CREATE TABLE committed it: find that statement, and see what \
+         is in your tables before you run the transaction again"
     )]
     RolledBack {
         /// What the database said when it was asked.

@@ -311,7 +311,7 @@ static CLAIM_LOCKING: &[Key] = &[
         "lock-timeout",
         TIME,
         Is("5m"),
-        "How old a claim must be before another node may take the row: so long do the events of a node that died wait.",
+        "How old a claim must be before another node may take the row: so long do the events of a node that died wait. The same on all nodes.",
     ),
     one(
         "owner-id",

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::Datelike as _;
 use serde::Serialize;
 
 use super::{AggregateType, Envelope, Event, GLOBAL, next_id, payload};
@@ -27,6 +28,8 @@ pub mod limits {
     pub const PAYLOAD_BYTES: usize = 1_048_576;
     /// Levels of arrays and objects in a payload: what JSON readers take apart by default.
     pub const PAYLOAD_DEPTH: usize = 128;
+    /// The last year of a moment: what the databases and the formats on the wire know.
+    pub const LAST_YEAR: i32 = 9999;
 }
 
 /// Gathers the parts of an [`Event`]. Nothing is checked until the end, and then everything at once.
@@ -172,6 +175,7 @@ impl EventBuilder {
         }
         faults.check_headers(&self.headers);
         faults.check_payload(self.payload_json.as_deref());
+        faults.check_year("occurred_at", occurred_at);
         let available_at = faults.check_delivery_time(occurred_at, self.available_at, self.deliver_after);
 
         match self.payload_json {
@@ -286,6 +290,13 @@ impl Faults {
         }
     }
 
+    fn check_year(&mut self, field: &'static str, moment: Timestamp) {
+        if !(1..=limits::LAST_YEAR).contains(&moment.year()) {
+            let last = limits::LAST_YEAR;
+            self.add(field, format!("must lie in the years 1 to {last}, which every database can store"));
+        }
+    }
+
     /// The one moment that follows from the two ways to delay an event.
     fn check_delivery_time(
         &mut self,
@@ -299,12 +310,13 @@ impl Faults {
                 if at < occurred_at {
                     self.add("available_at", format!("must not be before occurred_at ({occurred_at})"));
                 }
+                self.check_year("available_at", at);
                 Some(at)
             }
             (None, Some(Delay::Ahead(delay))) if !delay.is_zero() => {
                 let at = after(occurred_at, delay);
-                if at.is_none() {
-                    self.add("deliver_after", "is too long: the moment has no date");
+                if at.is_none_or(|at| at.year() > limits::LAST_YEAR) {
+                    self.add("deliver_after", format!("must end by the year {}", limits::LAST_YEAR));
                 }
                 at
             }

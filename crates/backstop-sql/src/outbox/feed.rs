@@ -76,13 +76,23 @@ impl Feed {
         }
     }
 
-    /// Takes an event's id before its transaction commits: from then on the poller can see the row, and
-    /// must leave it to the hot path.
-    ///
-    /// A claim that the row was born with counts `since` then.
-    pub(super) fn reserve(&self, event: &Event, since: Tick) -> Option<Reserved> {
+    /// Takes the id of an event, unless it is held already. Its claim counts `since` then.
+    fn reserve(&self, event: &Event, since: Tick) -> Option<Reserved> {
         let turn = self.standing.turn();
         let hold = self.tracker.try_acquire(event.id())?;
+        Some(Reserved { hold, since, turn })
+    }
+
+    /// Takes the id of an event that was just written, which an earlier one that is gone may have held `before`.
+    pub(super) fn reserve_written(
+        &self,
+        event: &Event,
+        since: Tick,
+        before: Option<Reserved>,
+    ) -> Option<Reserved> {
+        let turn = self.standing.turn();
+        let take = || self.tracker.try_acquire(event.id()).or_else(|| self.letting_go.take_back(event.id()));
+        let hold = before.map(|before| before.hold).or_else(take)?;
         Some(Reserved { hold, since, turn })
     }
 

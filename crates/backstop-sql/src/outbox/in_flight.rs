@@ -140,6 +140,14 @@ impl LettingGo {
         }
     }
 
+    /// Takes an id back that was to be let go of when the look ends.
+    pub(super) fn take_back(&self, id: &str) -> Option<Hold> {
+        let mut look = self.lock();
+        let later = &mut look.as_mut()?.later;
+        let place = later.iter().position(|hold| hold.id == id)?;
+        Some(later.swap_remove(place))
+    }
+
     /// Since when the look that is under way has been: the claims it takes are no younger.
     pub(super) fn looking_since(&self) -> Option<Tick> {
         self.lock().as_ref().map(|look| look.since)

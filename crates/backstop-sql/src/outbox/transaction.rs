@@ -73,8 +73,8 @@ impl<DB: Supported> Transaction<DB> {
     /// Commits, and hands the appended events to their handlers. An event that finds the hot queue full is
     /// delivered by the poller: a commit never waits for it and never fails for it.
     ///
-    /// If the database has rolled the transaction back, because a statement in it failed and its error was passed over,
-    /// this is [`Error::RolledBack`]: drivers would say `Ok`. What a rolled-back savepoint has undone is not delivered.
+    /// If the transaction has ended already, because a statement in it failed and its error was ignored, or because one
+    /// commits by itself as `CREATE TABLE` does on MySQL, this is [`Error::RolledBack`]: drivers would say `Ok`. What a rolled-back savepoint has undone is not delivered.
     ///
     /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
     /// here; if it did happen, the poller delivers the events.
@@ -83,7 +83,7 @@ impl<DB: Supported> Transaction<DB> {
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
         let present = self.writer.present(DB::seam(&mut transaction), &self.endings.appended).await?;
         transaction.commit().await.map_err(Error::database("committing a transaction"))?;
-        std::mem::take(&mut self.endings).committed(&present);
+        std::mem::take(&mut self.endings).committed(present);
         Ok(())
     }
 
@@ -95,8 +95,10 @@ impl<DB: Supported> Transaction<DB> {
 }
 
 impl Endings {
-    fn committed(self, present: &HashSet<String>) {
-        self.appended.into_iter().for_each(|appended| appended.committed_with(present));
+    fn committed(mut self, mut present: HashSet<String>) {
+        // The last one of an id is the one in the table.
+        self.appended.iter_mut().rev().for_each(|appended| appended.keep_those(&mut present));
+        self.appended.into_iter().for_each(Appended::surely_committed);
         run_all(self.after_commit);
     }
 

@@ -1,5 +1,6 @@
 //! Rows that this node claimed and will not deliver: the poller gives them back.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -15,14 +16,17 @@ const TRIES: u8 = 20;
 /// its next look for a statement each.
 const TOGETHER: usize = 500;
 
-/// An event, its claim, and how many tries it has left.
-type Row = (String, Claim, u8);
+/// An event and its claim.
+type Row = (String, Claim);
 
 /// Claims that nobody in this process stands for any more.
 #[derive(Debug, Default)]
 pub(super) struct Unheld {
-    rows: Mutex<Vec<Row>>,
+    /// By the events' ids, each with how many tries are left.
+    rows: Mutex<HashMap<String, (Claim, u8)>>,
     added: Notify,
+    /// Held while rows are given back.
+    releasing: tokio::sync::Mutex<()>,
 }
 
 impl Unheld {
@@ -35,17 +39,24 @@ impl Unheld {
     /// Adds a row to be given back whenever the poller comes by. Waking it for a row that it would take again
     /// right away would keep it running in circles.
     pub(super) fn add_for_later(&self, id: String, claim: Claim) {
-        self.lock().push((id, claim, TRIES));
+        self.lock().insert(id, (claim, TRIES));
     }
 
     /// All rows, which are then no longer kept here.
-    pub(super) fn take_all(&self) -> Vec<(String, Claim)> {
-        std::mem::take(&mut *self.lock()).into_iter().map(|(id, claim, _)| (id, claim)).collect()
+    pub(super) fn take_all(&self) -> Vec<Row> {
+        std::mem::take(&mut *self.lock()).into_iter().map(|(id, (claim, _))| (id, claim)).collect()
     }
 
-    /// Forgets a row: somebody in this process stands for it again, under the same claim.
-    pub(super) fn forget(&self, id: &str) {
-        self.lock().retain(|(unheld, ..)| unheld != id);
+    /// Forgets a row: somebody in this process stands for it again, under the same claim. Tells whether there was one.
+    pub(super) fn forget(&self, id: &str) -> bool {
+        self.lock().remove(id).is_some()
+    }
+
+    /// Forgets rows, and returns when none of them is being given back any more.
+    pub(super) async fn forget_all(&self, ids: impl Iterator<Item = &str>) {
+        if ids.filter(|id| self.forget(id)).count() > 0 {
+            drop(self.releasing.lock().await);
+        }
     }
 
     /// Waits until a row was added.
@@ -56,16 +67,15 @@ impl Unheld {
     /// Gives the rows back, as far as the database is there; those that it refuses, and those that are not there
     /// yet, are tried again the next time. Tells whether any was given back.
     pub(super) async fn release(&self, store: &dyn Store) -> bool {
+        let _releasing = self.releasing.lock().await;
+        let all: Vec<Row> = self.lock().iter().map(|(id, (claim, _))| (id.clone(), claim.clone())).collect();
         let mut any = false;
-        let all = std::mem::take(&mut *self.lock());
-        let mut parts = all.chunks(TOGETHER);
-        while let Some(part) = parts.next() {
+        for part in all.chunks(TOGETHER) {
             match self.release_together(store, part).await {
                 Ok(released) => any |= released,
                 Err(error) if error.is_outage() => {
                     tracing::warn!(%error, claims = all.len(), "claims cannot be given back yet");
-                    self.keep(part);
-                    self.lock().extend(parts.flatten().cloned());
+                    self.tried(part);
                     break;
                 }
                 // One that is refused must not keep the others.
@@ -78,10 +88,11 @@ impl Unheld {
     /// Gives rows back in one statement. If some are not there yet all of them are kept, since giving back twice
     /// changes nothing.
     async fn release_together(&self, store: &dyn Store, rows: &[Row]) -> Result<bool, Error> {
-        let claims: Vec<_> = rows.iter().map(|(id, claim, _)| (id.clone(), claim.clone())).collect();
-        let released = store.release(&claims).await?;
+        let released = store.release(rows).await?;
         if released < rows.len() as u64 {
-            self.keep(rows);
+            self.tried(rows);
+        } else {
+            self.remove(rows);
         }
         Ok(released > 0)
     }
@@ -93,20 +104,38 @@ impl Unheld {
                 Ok(released) => any |= released,
                 Err(error) => {
                     tracing::warn!(%error, event_id = row[0].0, "a claim cannot be given back yet");
-                    self.keep(row);
+                    self.tried(row);
                 }
             }
         }
         any
     }
 
-    /// Keeps rows for another try, if they have one left.
-    fn keep(&self, rows: &[Row]) {
-        let again = rows.iter().filter(|(.., tries)| *tries > 1);
-        self.lock().extend(again.map(|(id, claim, tries)| (id.clone(), claim.clone(), tries - 1)));
+    fn remove(&self, rows: &[Row]) {
+        let mut kept = self.lock();
+        for (id, claim) in rows {
+            if kept.get(id).is_some_and(|(other, _)| other == claim) {
+                kept.remove(id);
+            }
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Row>> {
+    /// Counts a try; those that have none left are given up.
+    fn tried(&self, rows: &[Row]) {
+        let mut kept = self.lock();
+        for (id, claim) in rows {
+            if let Some((other, tries)) = kept.get_mut(id)
+                && other == claim
+            {
+                *tries -= 1;
+                if *tries == 0 {
+                    kept.remove(id);
+                }
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (Claim, u8)>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,7 +9,7 @@ use backstop_core::trace::TraceContext;
 use backstop_core::{Clock, Event, SystemClock, telemetry};
 
 use super::hook::{Hook, Hooks};
-use super::hot_path::HotPath;
+use super::hot_path::{HotPath, Writing};
 use crate::Error;
 use crate::connection::Connection;
 use crate::store::{Born, Store};
@@ -95,16 +95,17 @@ impl Writer {
         }
         let events = in_current_trace(events);
         let events = if events.is_empty() { events } else { self.hooks.before_write(events)? };
+        let mut writing = None;
         if !events.is_empty() {
             // A claim that a row is born with counts from here: the database's answer may take any time.
             let since = SystemClock.ticks();
             self.store.insert(connection, &events, self.born.as_ref()).await?;
             self.hooks.after_write(&events);
             if let Some(hot_path) = &self.hot_path {
-                hot_path.written(&events, since);
+                writing = Some(hot_path.written(&events, since).await);
             }
         }
-        Ok(Appended { events, writer: self.clone() })
+        Ok(Appended { events, writing, writer: self.clone() })
     }
 
     /// Which of the events appended on a connection its transaction still holds.
@@ -133,12 +134,14 @@ impl fmt::Debug for Writer {
 }
 
 /// Events that a transaction holds. Say what became of it; dropped without a word, it only means that the
-/// poller finds the events, if they were committed.
+/// poller finds the events, if they were committed. While this is kept, the poller of this process leaves them alone.
 #[must_use = "call `committed` after the commit, so that delivery begins at once"]
 #[derive(Debug)]
 pub struct Appended {
     /// None once it was said what became of them.
     events: Vec<Event>,
+    /// Known to the hot path, where there is one.
+    writing: Option<Writing>,
     writer: Writer,
 }
 
@@ -153,19 +156,27 @@ impl Appended {
     pub fn committed(mut self) {
         let events = std::mem::take(&mut self.events);
         self.after_commit(&events);
-        if let Some(hot_path) = &self.writer.hot_path {
-            hot_path.said_to_be_committed(&events);
+        if let Some((hot_path, writing)) = self.hot_path() {
+            hot_path.said_to_be_committed(&events, writing);
         }
     }
 
-    /// The transaction has committed, and these are the events that it held.
-    pub(super) fn committed_with(mut self, present: &HashSet<String>) {
-        let (kept, gone): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.events).into_iter().partition(|event| present.contains(event.id()));
-        self.after_rollback(&gone);
-        self.after_commit(&kept);
-        if let Some(hot_path) = &self.writer.hot_path {
-            hot_path.committed(&kept);
+    /// Keeps those events that the transaction still holds, and takes them from `present`: an earlier one with the same
+    /// id was undone before this one could be appended.
+    pub(super) fn keep_those(&mut self, present: &mut HashSet<String>) {
+        let (kept, undone) =
+            std::mem::take(&mut self.events).into_iter().partition(|event| present.remove(event.id()));
+        self.events = kept;
+        let undone: Vec<_> = undone;
+        self.after_rollback(&undone);
+    }
+
+    /// The transaction has committed, and all the events are in the table.
+    pub(super) fn surely_committed(mut self) {
+        let events = std::mem::take(&mut self.events);
+        self.after_commit(&events);
+        if let Some((hot_path, writing)) = self.hot_path() {
+            hot_path.committed(&events, writing);
         }
     }
 
@@ -190,9 +201,13 @@ impl Appended {
             return;
         }
         self.writer.hooks.after_rollback(events);
-        if let Some(hot_path) = &self.writer.hot_path {
-            hot_path.rolled_back(events);
+        if let Some((hot_path, writing)) = self.hot_path() {
+            hot_path.rolled_back(events, writing);
         }
+    }
+
+    fn hot_path(&self) -> Option<(&HotPath, Writing)> {
+        Some((self.writer.hot_path.as_deref()?, self.writing?))
     }
 }
 
@@ -201,8 +216,8 @@ impl Drop for Appended {
     fn drop(&mut self) {
         if !self.events.is_empty() {
             self.writer.hooks.abandoned(&self.events);
-            if let Some(hot_path) = &self.writer.hot_path {
-                hot_path.abandoned(&self.events);
+            if let Some((hot_path, writing)) = self.hot_path() {
+                hot_path.abandoned(&self.events, writing);
             }
         }
     }

@@ -209,6 +209,12 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// How to find out that a transaction is still the one that began.
     fn still_in_transaction(&self) -> StillIn;
 
+    /// A statement that is refused within a transaction and only there, where the database can end one without a word: what
+    /// is inserted after that would be committed by itself.
+    fn refused_within(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The statement after which a driver can roll back again, where it minds that the database did so before it.
     fn begin_again(&self) -> Option<&'static str> {
         None

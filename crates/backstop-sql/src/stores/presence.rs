@@ -35,6 +35,20 @@ impl SqlStore {
         Ok(found)
     }
 
+    /// Fails where the caller's transaction was ended by the database, or by a statement that commits: drivers do not notice.
+    pub(super) async fn check_within(&self, connection: &mut dyn Connection) -> Result<(), Error> {
+        let Some(text) = self.dialect.refused_within().filter(|_| connection.in_transaction()) else {
+            return Ok(());
+        };
+        match self.run(connection, text).await {
+            Err(error) if error.is_outage() => Err(error),
+            Err(_) => Ok(()),
+            Ok(()) => {
+                Err(Error::RolledBack { said: format!("it accepts `{text}`, which it refuses within one") })
+            }
+        }
+    }
+
     pub(super) async fn find(
         &self,
         connection: &mut dyn Connection,

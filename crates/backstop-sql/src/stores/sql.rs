@@ -327,6 +327,7 @@ impl Store for SqlStore {
             let mut zoned = Zoned { inner: connection, zone: self.zone };
             let mut unprepared = Unprepared(&mut zoned as &mut dyn Connection);
             let connection = if self.pooled { &mut unprepared as &mut dyn Connection } else { unprepared.0 };
+            self.check_within(connection).await?;
             if let [part] = parts[..] {
                 return self.execute(connection, &self.statements().insert(part, born)).await.map(drop);
             }

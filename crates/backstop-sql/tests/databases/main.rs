@@ -159,6 +159,18 @@ fn order(n: usize) -> Event {
     Event::of("OrderPlaced").aggregate("Order", n.to_string()).json(&n).unwrap()
 }
 
+/// How many rows the table has.
+async fn rows_in<DB>(pool: &sqlx::Pool<DB>) -> i64
+where
+    DB: Supported,
+    for<'c> &'c mut DB::Connection: sqlx::Executor<'c, Database = DB>,
+    DB::Arguments: sqlx::IntoArguments<DB>,
+    i64: sqlx::Type<DB> + for<'r> sqlx::Decode<'r, DB>,
+    usize: sqlx::ColumnIndex<DB::Row>,
+{
+    sqlx::query_scalar("select count(*) from outbox_event").fetch_one(pool).await.unwrap()
+}
+
 fn all() -> DeadFilter {
     DeadFilter::default()
 }

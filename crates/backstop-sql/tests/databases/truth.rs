@@ -42,6 +42,10 @@ fn named(id: &str) -> Event {
     Event::of("OrderPlaced").id(id).aggregate("Order", "1").json(&()).unwrap()
 }
 
+fn holding(id: &str, payload: &str) -> Event {
+    Event::of("OrderPlaced").id(id).aggregate("Order", "1").json(payload).unwrap()
+}
+
 /// Ends when the outbox has delivered an event that was appended after all others: what would have been delivered from
 /// memory was delivered before.
 async fn until_last<DB: Supported>(outbox: &Outbox<DB>, recorder: &Recording) {
@@ -95,6 +99,80 @@ backstop_testkit::suite! {
         until_last(&outbox, &recorder).await;
         assert_eq!(recorder.ids(), ["last"]);
         outbox.close().await.unwrap();
+    }
+
+    async fn of_several_events_that_were_appended_under_one_id_the_last_is_delivered(place) {
+        for several in [false, true] {
+            let (recorder, told) = (Recording::new(), Told::default());
+            let pool = place.pool.clone();
+            let table = if several { "several" } else { "single" };
+            let outbox = if several {
+                let builder = Outbox::multi_node(pool).claim_locking(MINUTES).worker_count(1).table(table).interval(NEVER);
+                builder.hook(told.clone()).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
+            } else {
+                let builder = Outbox::single_node(pool).worker_count(1).table(table).interval(NEVER);
+                builder.hook(told.clone()).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
+            };
+            let text = |text: String| sqlx::query(AssertSqlSafe(text));
+            let mut tx = outbox.begin().await.unwrap();
+            for (id, undone) in [("a", "rollback to savepoint mine".to_owned()), ("b", format!("delete from {table} where event_id = 'b'"))] {
+                text("savepoint mine".to_owned()).execute(&mut *tx).await.unwrap();
+                tx.append(holding(id, "undone")).await.unwrap();
+                text(undone).execute(&mut *tx).await.unwrap();
+                tx.append(holding(id, "kept")).await.unwrap();
+            }
+            tx.commit().await.unwrap();
+            // The same with a transaction of one's own, of whose first part the caller says what is not so, and late.
+            let mut tx = place.pool.begin().await.unwrap();
+            text("savepoint mine".to_owned()).execute(&mut *tx).await.unwrap();
+            let undone = outbox.writer().append_all(&mut tx, vec![holding("c", "undone"), holding("d", "undone")]).await.unwrap();
+            text("rollback to savepoint mine".to_owned()).execute(&mut *tx).await.unwrap();
+            let kept = outbox.writer().append_all(&mut tx, vec![holding("c", "kept"), holding("d", "kept")]).await.unwrap();
+            tx.commit().await.unwrap();
+            undone.committed();
+            kept.committed();
+            recorder.until(4).await;
+            until_last(&outbox, &recorder).await;
+            let delivered: Vec<_> = recorder.events().iter().map(|event| format!("{} {}", event.id(), event.payload_json())).collect();
+            assert_eq!(delivered, [r#"a "kept""#, r#"b "kept""#, r#"c "kept""#, r#"d "kept""#, "last null"]);
+            assert_eq!(outbox.metrics().enqueue_hot.total(), 5);
+            outbox.close().await.unwrap();
+        }
+    }
+
+    async fn a_word_about_an_event_that_was_undone_gives_away_no_claim_of_the_next_with_its_id(place) {
+        let recorder = Recording::new();
+        let counted = recorder.clone();
+        let slow = move |event: Event| {
+            let recorder = counted.clone();
+            async move {
+                backstop_core::Handler::handle(&recorder, event).await?;
+                tokio::time::sleep(SOON * 10).await;
+                Ok::<_, Failure>(Outcome::Done)
+            }
+        };
+        let mut nodes = Vec::new();
+        for _ in 0..2 {
+            let node = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).interval(SOON / 2).worker_count(4);
+            nodes.push(node.on("Order", "OrderPlaced", slow.clone()).start().await.unwrap());
+        }
+        let writer = nodes[0].writer();
+        for (id, before) in [("a", true), ("b", false)] {
+            let mut tx = place.pool.begin().await.unwrap();
+            let undone = writer.append(&mut tx, named(id)).await.unwrap();
+            tx.rollback().await.unwrap();
+            let undone = if before { drop(undone); None } else { Some(undone) };
+            let mut tx = place.pool.begin().await.unwrap();
+            let kept = writer.append(&mut tx, named(id)).await.unwrap();
+            drop(undone);
+            tx.commit().await.unwrap();
+            kept.committed();
+        }
+        eventually("both done", async || nodes[0].store().census(10).await.unwrap().done.events == 2).await;
+        for node in nodes {
+            node.close().await.unwrap();
+        }
+        assert_eq!(recorder.ids().len(), 2, "{:?}", recorder.ids());
     }
 
     async fn a_callers_word_for_a_commit_is_looked_up(place) {
@@ -263,13 +341,62 @@ backstop_testkit::suite! {
             assert!(ours.is_err() && others.is_ok(), "{ours:?} {others:?}");
             other.rollback().await.unwrap();
             if later {
-                tx.append(named("b")).await.unwrap(); // the session goes on, without a transaction
+                // The session goes on, without a transaction: what is appended now would be committed by itself.
+                let error = tx.append(named("b")).await.unwrap_err();
+                assert!(matches!(error, Error::RolledBack { .. }), "{error}");
             }
             let error = tx.commit().await.unwrap_err();
             assert!(matches!(error, Error::RolledBack { .. }), "{error}");
         }
         until_last(&outbox, &recorder).await;
-        assert_eq!(recorder.ids(), ["last"]);
+        assert_eq!((recorder.ids(), rows_in(&place.pool).await), (vec!["last".to_owned()], 1));
+        outbox.close().await.unwrap();
+    }
+
+    async fn nothing_is_appended_in_a_transaction_that_a_statement_has_committed(place) {
+        let outbox = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        sqlx::query("create table stock (id int)").execute(&mut *tx).await.unwrap();
+        let error = tx.append(named("a")).await.unwrap_err().to_string();
+        assert!(error.contains("such as CREATE TABLE"), "{error}");
+        let error = tx.commit().await.unwrap_err();
+        assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+        let mut own = place.pool.begin().await.unwrap();
+        sqlx::query("create table shelf (id int)").execute(&mut *own).await.unwrap();
+        let error = outbox.writer().append(&mut own, named("b")).await.unwrap_err();
+        assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+        drop(own);
+        assert_eq!(rows_in(&place.pool).await, 0);
+        outbox.close().await.unwrap();
+    }
+}
+
+backstop_testkit::suite! {
+    over { sqlite: fresh_sqlite }
+
+    async fn a_transaction_that_sqlite_rolled_back_takes_no_more_events_and_leaves_its_connection_usable(place) {
+        let one = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+        let pool = one.connect_with((*place.pool.connect_options()).clone()).await.unwrap();
+        let outbox = Outbox::single_node(pool.clone()).interval(NEVER).start().await.unwrap();
+        sqlx::query("create table stock (id int primary key)").execute(&pool).await.unwrap();
+        sqlx::query("insert into stock values (1)").execute(&pool).await.unwrap();
+        for ending in ["dropped", "rolled back", "appended and dropped", "appended and committed"] {
+            let mut tx = outbox.begin().await.unwrap_or_else(|error| panic!("before {ending}: {error}"));
+            sqlx::query("insert or rollback into stock values (1)").execute(&mut *tx).await.unwrap_err();
+            if ending.starts_with("appended") {
+                let error = tx.append(named("a")).await.unwrap_err();
+                assert!(matches!(error, Error::RolledBack { .. }), "{error}");
+            }
+            match ending {
+                "rolled back" => drop(tx.rollback().await),
+                "appended and committed" => drop(tx.commit().await.unwrap_err()),
+                _ => drop(tx),
+            }
+        }
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("b")).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(rows_in(&pool).await, 1);
         outbox.close().await.unwrap();
     }
 }

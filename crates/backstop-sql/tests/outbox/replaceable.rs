@@ -56,7 +56,11 @@ async fn events_are_appended_in_a_transaction_of_somebody_elses() {
     let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
     let mut foreign = Foreign { inside: shop.pool.begin().await.unwrap(), statements: 0 };
     let appended = outbox.writer().append_all(&mut foreign, vec![order("1"), order("2")]).await.unwrap();
-    assert_eq!((foreign.statements, shop.rows().await), (1, 0));
+    assert_eq!(
+        (foreign.statements, shop.rows().await),
+        (2, 0),
+        "one asks whether the transaction is still open"
+    );
     foreign.inside.commit().await.unwrap();
     appended.committed();
     recorder.until(2).await;

@@ -198,6 +198,10 @@ impl Dialect for MysqlDialect {
         StillIn::Asked("release savepoint backstop_begun")
     }
 
+    fn refused_within(&self) -> Option<&'static str> {
+        Some("set transaction read write")
+    }
+
     fn migrations(&self) -> &'static [Migration] {
         &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
     }

@@ -77,6 +77,10 @@ impl Dialect for SqliteDialect {
         StillIn::Asked("release savepoint backstop_begun")
     }
 
+    fn refused_within(&self) -> Option<&'static str> {
+        Some("begin")
+    }
+
     fn begin_again(&self) -> Option<&'static str> {
         // Where there is nothing to roll back the driver's rollback fails, and its connection is of no use any more.
         Some("begin")

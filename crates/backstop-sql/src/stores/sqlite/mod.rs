@@ -7,7 +7,7 @@ pub(crate) mod open;
 
 use std::sync::Arc;
 
-use sqlx::{Pool, Sqlite, SqliteConnection, Transaction};
+use sqlx::{Connection as _, Pool, SqlSafeStr as _, Sqlite, SqliteConnection, Transaction};
 
 #[cfg(feature = "sea-orm")]
 pub(crate) use connection::{read_time, write_time};
@@ -30,7 +30,16 @@ impl Supported for Sqlite {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        Box::pin(async move { pool.begin_with(dialect::BEGIN_TO_APPEND).await })
+        Box::pin(async move {
+            let mut connection = pool.acquire().await?;
+            // A full disk can end a transaction by itself. The driver then fails to roll it back, and believes for ever that it
+            // is still open.
+            while connection.is_in_transaction() {
+                connection.close().await?;
+                connection = pool.acquire().await?;
+            }
+            Transaction::begin(connection, Some(dialect::BEGIN_TO_APPEND.into_sql_str())).await
+        })
     }
 
     fn right<'a>(
