@@ -30,7 +30,8 @@ const RATIOS: [(&str, &str, Bound); 19] = [
     (SQLITE_SINGLE, SQLITE_SELECT, AtLeast(0.7)),
     (SINGLE_HTTP, RAW_CLIENT, AtLeast(0.7)),
     (SINGLE_HTTP_AT_WORK, RAW_CLIENT_AT_WORK, AtLeast(0.7)),
-    (append::OURS, append::PLAIN, AtMost(1.5)),
+    (append::OURS, append::PLAIN, AtMost(1.15)),
+    (append::OURS_FIRST, append::PLAIN_FIRST, AtMost(1.5)),
     (append::FOREIGN, append::PLAIN, AtMost(1.15)),
 ];
 

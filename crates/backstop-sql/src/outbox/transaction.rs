@@ -17,6 +17,8 @@ pub struct Transaction<DB: Supported> {
     /// `None` once it has ended.
     open: Option<sqlx::Transaction<'static, DB>>,
     writer: Writer,
+    /// Whether a statement ran of which nobody knows here what it did to the transaction.
+    unsure: bool,
     endings: Endings,
 }
 
@@ -32,7 +34,7 @@ type Callback = Box<dyn FnOnce() + Send>;
 
 impl<DB: Supported> Transaction<DB> {
     pub(super) fn new(transaction: sqlx::Transaction<'static, DB>, writer: Writer) -> Self {
-        Self { open: Some(transaction), writer, endings: Endings::default() }
+        Self { open: Some(transaction), writer, unsure: false, endings: Endings::default() }
     }
 
     /// Appends an event and gives back its id, or none if a hook held it back. It exists from the commit on,
@@ -54,9 +56,15 @@ impl<DB: Supported> Transaction<DB> {
     /// Appends events as one batch and gives back the ids of the rows inserted, in order.
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
         let transaction = self.open.as_mut().ok_or(Error::NoTransaction)?;
+        let before = std::mem::replace(&mut self.unsure, true);
         let appended = self.writer.append_all(DB::seam(transaction), events).await?;
         let ids = appended.ids();
-        self.endings.appended.push(appended);
+        // An insert tells that the transaction is open, and nothing of events that were appended before.
+        let tells = !ids.is_empty() && self.endings.appended.is_empty();
+        self.unsure = before && !tells;
+        if !ids.is_empty() {
+            self.endings.appended.push(appended);
+        }
         Ok(ids)
     }
 
@@ -81,9 +89,12 @@ impl<DB: Supported> Transaction<DB> {
     pub async fn commit(mut self) -> Result<(), Error> {
         let mut transaction = self.open.take().ok_or(Error::NoTransaction)?;
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
-        let present = self.writer.present(DB::seam(&mut transaction), &self.endings.appended).await?;
+        if self.unsure {
+            let present = self.writer.present(DB::seam(&mut transaction), &self.endings.appended).await?;
+            self.endings.keep_those(present);
+        }
         transaction.commit().await.map_err(Error::database("committing a transaction"))?;
-        std::mem::take(&mut self.endings).committed(present);
+        std::mem::take(&mut self.endings).committed();
         Ok(())
     }
 
@@ -95,9 +106,12 @@ impl<DB: Supported> Transaction<DB> {
 }
 
 impl Endings {
-    fn committed(mut self, mut present: HashSet<String>) {
+    fn keep_those(&mut self, mut present: HashSet<String>) {
         // The last one of an id is the one in the table.
         self.appended.iter_mut().rev().for_each(|appended| appended.keep_those(&mut present));
+    }
+
+    fn committed(self) {
         self.appended.into_iter().for_each(Appended::surely_committed);
         run_all(self.after_commit);
     }
@@ -135,6 +149,7 @@ impl<DB: Supported> Deref for Transaction<DB> {
 
 impl<DB: Supported> DerefMut for Transaction<DB> {
     fn deref_mut(&mut self) -> &mut Self::Target {
+        self.unsure = true;
         self.open.as_mut().expect(ENDED)
     }
 }

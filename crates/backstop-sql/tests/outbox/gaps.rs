@@ -519,3 +519,28 @@ async fn queues_are_full_when_their_bytes_are() {
     .await;
     outbox.close().await.unwrap();
 }
+
+/// A transaction that only the outbox has worked on since the first append is as the outbox left it.
+#[tokio::test]
+async fn a_commit_asks_for_its_events_where_another_statement_ran_after_the_first_of_them() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.is_away.store(true, Ordering::SeqCst);
+    let outbox = Outbox::writer_only(shop.pool.clone()).store(store).start().await.unwrap();
+    // In turn: an event, two that the database refuses, or a statement of the application's.
+    let cases =
+        [("e", true), ("se", true), ("ee", true), ("", true), ("es", false), ("ese", false), ("s", false)];
+    for (steps, is_sure) in cases.into_iter().chain([("d", false), ("de", true), ("ede", false)]) {
+        let mut tx = outbox.begin().await.unwrap();
+        for step in steps.chars() {
+            let alike = vec![Event::of("OrderPlaced").id("alike").json(&()).unwrap(); 2];
+            match step {
+                'e' => drop(tx.append_json("OrderPlaced", "{}").await.unwrap()),
+                'd' => drop(tx.append_all(alike).await.unwrap_err()),
+                _ => drop(sqlx::query("select 1").execute(&mut *tx).await.unwrap()),
+            }
+        }
+        assert_eq!(tx.commit().await.is_ok(), is_sure, "{steps:?}");
+    }
+    outbox.close().await.unwrap();
+}
