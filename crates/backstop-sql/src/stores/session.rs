@@ -201,7 +201,10 @@ async fn lock_in<S: Session>(
         }
     }
     // Nobody else has it, so there is nobody to stand down for.
-    Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
+    Err(Error::State(
+        "an old database connection of this node still has its lock on the table; the server lets go of it within a \
+         minute or so, or end that connection there",
+    ))
 }
 
 #[cfg(test)]

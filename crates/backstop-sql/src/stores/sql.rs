@@ -299,7 +299,7 @@ impl Store for SqlStore {
             let Self { dialect, connections, table, .. } = self.clone();
             let migrating =
                 tokio::spawn(async move { migration::migrate(dialect, &*connections, &table).await });
-            let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was broken off")));
+            let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was interrupted")));
             migrated.map_err(|error| self.explain(error))?;
             self.check_zone(&mut *self.connection().await?).await
         })

@@ -94,8 +94,10 @@ async fn an_event_whose_settlement_is_refused_stays_in_hand_and_comes_again_only
     switches.settle_fails.store(true, Ordering::SeqCst);
     commit(&outbox, vec![order("1"), order("2")]).await;
     recorder.until(2).await;
-    eventually("errors in the log", async || logs.having(Level::ERROR, "refuses what became").len() == 2)
-        .await;
+    eventually("errors in the log", async || {
+        logs.having(Level::ERROR, "refuses to record the result").len() == 2
+    })
+    .await;
     outbox.nudge(); // the poller finds the rows, which are still in hand
     assert_eq!((shop.row("1").await.status, outbox.metrics().dispatch_success.total()), (NEW, 0));
     switches.settle_fails.store(false, Ordering::SeqCst);
@@ -269,7 +271,7 @@ async fn what_the_database_refused_is_tried_once_more_when_the_node_closes() {
     let outbox = builder.start().await.unwrap();
     switches.settle_fails.store(true, Ordering::SeqCst);
     commit(&outbox, vec![order("1")]).await;
-    let refused = async || !logs.having(Level::ERROR, "refuses what became").is_empty();
+    let refused = async || !logs.having(Level::ERROR, "refuses to record the result").is_empty();
     eventually("a refusal", refused).await;
     switches.settle_fails.store(false, Ordering::SeqCst);
     outbox.close().await.unwrap();
