@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Holder, Right, Share};
+use crate::pooler::is_of_a_pooler;
 use crate::{BoxFuture, Error, TableName};
 
 /// How long a session that was ended may take to let go of its lock.
@@ -120,17 +121,6 @@ fn taking() -> impl FnOnce(sqlx::Error) -> Error {
             Error::database("taking the lock of a table")(error)
         }
     }
-}
-
-/// Whether a statement that was prepared on one session came to another: PostgreSQL's words for one that is not there, is
-/// there already, or is somebody else's.
-pub(super) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
-    let Some(said) = error.as_database_error() else { return false };
-    said.code().is_some_and(|code| match &*code {
-        "26000" | "42P05" => true,
-        "08P01" => said.message().contains("prepared statement"),
-        _ => false,
-    })
 }
 
 impl<S: Session> Holder for Held<S> {
