@@ -254,13 +254,14 @@ impl Cycle {
         Ok(())
     }
 
-    /// Gives back what was claimed and refused; if that fails, it is tried again with the next look.
+    /// Gives back what was claimed and refused. If that fails, or somebody holds one of the rows, it is tried again with
+    /// the next look: giving back twice changes nothing.
     async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
         if refused.is_empty() {
             return Ok(());
         }
         let released = self.store.release(&refused).await;
-        if released.is_err() {
+        if !matches!(released, Ok(rows) if rows >= refused.len() as u64) {
             for (id, claim) in refused {
                 self.unheld.add_for_later(id, claim);
             }
