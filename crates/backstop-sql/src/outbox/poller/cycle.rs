@@ -196,10 +196,21 @@ impl Cycle {
             rows.iter().filter_map(|row| Some((row.id.clone(), row.claim.clone()?))).collect();
         // Nobody knows how old they are.
         let renewed: HashSet<_> = self.store.renew(At::Database, &claims).await?.into_iter().collect();
-        let mut taken_up = 0;
-        for row in rows.into_iter().filter(|row| renewed.contains(&row.id)) {
-            let Ok(event) = row.event else { continue }; // left to the time-out, and buried by whoever claims it
-            let Row { id, attempts, claim, generation, .. } = row;
+        let (mut taken_up, mut unreadable) = (0, Vec::new());
+        for Row { id, attempts, claim, generation, key, event, .. } in rows {
+            let event = match event {
+                Ok(event) => event,
+                Err(problem) => {
+                    // One that still has the claim it was born with may be in flight from memory, however its row looks.
+                    if claim.as_ref().is_some_and(|claim| claim.seq > 0) {
+                        unreadable.push(Unreadable { id, key, claim, problem });
+                    }
+                    continue;
+                }
+            };
+            if !renewed.contains(&id) {
+                continue;
+            }
             let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
             match feed.offer_cold(queued) {
                 Offer::Taken => {
@@ -211,10 +222,12 @@ impl Cycle {
                 Offer::Refused => return Ok(()),
             }
         }
-        self.lost_answer = !all;
         if taken_up > 0 {
             tracing::info!(taken_up, "took up rows that were claimed by a statement whose answer was lost");
         }
+        let buried = self.unburied.bury(unreadable).await?;
+        self.metrics.dispatch_dead.add(buried);
+        self.lost_answer = !all;
         Ok(())
     }
 
