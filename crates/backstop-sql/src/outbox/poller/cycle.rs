@@ -91,7 +91,10 @@ impl Cycle {
             return Ok((Next::WhenThereIsRoom, true));
         }
         let _look = feed.as_ref().map(|feed| feed.letting_go().look());
-        self.take_up().await?;
+        let held_before = self.handler.held();
+        if !self.take_up().await? {
+            return Ok((Next::WhenThereIsRoom, self.handler.held() > held_before));
+        }
         let after = self.sweep.begin(SystemClock.ticks());
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
@@ -180,12 +183,12 @@ impl Cycle {
     }
 
     /// Takes up rows that this node claimed without learning of it: the answer to a claim was lost. Others would wait for
-    /// the whole time-out.
-    async fn take_up(&mut self) -> Result<(), Error> {
+    /// the whole time-out. Tells whether there was room for all of them; the rest is taken up later.
+    async fn take_up(&mut self) -> Result<bool, Error> {
         let (Some(feed), Some(Locking { owner, .. }), true) =
             (&self.feed, &self.settings.locking, self.lost_answer)
         else {
-            return Ok(());
+            return Ok(true);
         };
         // Those that are in flight have the same owner, and must not hide the others.
         let held = u32::try_from(feed.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
@@ -196,7 +199,7 @@ impl Cycle {
             rows.iter().filter_map(|row| Some((row.id.clone(), row.claim.clone()?))).collect();
         // Nobody knows how old they are.
         let renewed: HashSet<_> = self.store.renew(At::Database, &claims).await?.into_iter().collect();
-        let (mut taken_up, mut unreadable) = (0, Vec::new());
+        let (mut taken_up, mut unreadable, mut room) = (0, Vec::new(), true);
         for Row { id, attempts, claim, generation, key, event, .. } in rows {
             let event = match event {
                 Ok(event) => event,
@@ -208,7 +211,7 @@ impl Cycle {
                     continue;
                 }
             };
-            if !renewed.contains(&id) {
+            if !room || !renewed.contains(&id) {
                 continue;
             }
             let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
@@ -219,7 +222,7 @@ impl Cycle {
                     taken_up += 1;
                 }
                 Offer::Duplicate => {} // it knows of this one
-                Offer::Refused => return Ok(()),
+                Offer::Refused => room = false,
             }
         }
         if taken_up > 0 {
@@ -227,8 +230,8 @@ impl Cycle {
         }
         let buried = self.unburied.bury(unreadable).await?;
         self.metrics.dispatch_dead.add(buried);
-        self.lost_answer = !all;
-        Ok(())
+        self.lost_answer = !all || !room;
+        Ok(room)
     }
 
     /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
