@@ -138,10 +138,10 @@ pub enum Error {
         known: i64,
     },
 
-    /// Another process delivers from this table, and at least one of the two is for a single node.
+    /// Another process delivers from this table, and at least one of the two runs in a single-node mode.
     #[error(
-        "another process delivers from table {table}, and it or this one is for a single node; stop it, run both in the \
-         mode for several nodes, or switch this check off (setting `guard`)"
+        "another process delivers from table {table}, and at least one of the two runs in a single-node mode; stop one of \
+         them, run both in mode multi-node, or switch this check off (setting `guard`)"
     )]
     NotAlone {
         /// The table.
@@ -221,8 +221,8 @@ pub enum Error {
         source: sqlx::Error,
     },
 
-    /// A database server that answers and does not let us in.
-    #[error("{server} lets nobody in with this user and password: {said}; check them in the database URL")]
+    /// A database server that answers and refuses the user or the password.
+    #[error("{server} refuses this user and password: {said}; check them in the database URL")]
     Login {
         /// Where it is. Never a password.
         server: String,

@@ -8,6 +8,18 @@ use crate::connection::{Connection, Connections, Kind, Transaction};
 use crate::statement::{Statement, Value};
 use crate::{BoxFuture, Error};
 
+/// Whether a statement that was prepared on one session came to another: PostgreSQL's words for one that is not there, is
+/// there already, or is somebody else's.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+pub(crate) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
+    let Some(said) = error.as_database_error() else { return false };
+    said.code().is_some_and(|code| match &*code {
+        "26000" | "42P05" => true,
+        "08P01" => said.message().contains("prepared statement"),
+        _ => false,
+    })
+}
+
 /// Runs every statement unprepared.
 pub(crate) struct Unprepared<C>(pub(crate) C);
 

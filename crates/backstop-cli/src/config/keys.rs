@@ -224,8 +224,12 @@ static DATABASE: &[Key] = &[
         "guard",
         Kind::Flag,
         Is("true"),
-        "Whether another process on the same table is refused where one of the two is for a single node. Switch it off in \
-         such a mode behind a pooler.",
+        "Whether a second process on the same table is refused at its start if it or the first one runs in a \
+         single-node mode (`single-node`, `ordered`). For this each process holds a lock: on a connection beside \
+         the pool, or with SQLite in a file beside the database. If that connection is lost and another process \
+         takes the table meanwhile, this one delivers nothing until the other stops. Behind a pooler no such lock \
+         can be held: write `false` there in a single-node mode, and make sure yourself that only one process \
+         runs.",
     ),
 ];
 

@@ -189,7 +189,7 @@ impl Rules<'_> {
                     self.fault(&format!("{}.{}", handler.path, target.word()), why);
                 }
             }
-            [] => self.fault(&handler.path, "says nowhere to go; add one of log, http, kafka"),
+            [] => self.fault(&handler.path, "names no target; add one of log, http, kafka"),
             several => {
                 let words: Vec<_> = several.iter().map(handlers::Target::word).collect();
                 self.fault(&handler.path, format!("must have one of {}, not several", words.join(", ")));

@@ -245,7 +245,7 @@ fn faults_of_two_outboxes_with_one_name_stand_at_their_own_lines() {
     );
     let expected = [
         "f.yaml:4:32: outbox.a.retry.max-delay-ms: must not be shorter than base-delay-ms",
-        "f.yaml:5:16: outbox.a.handlers[0]: says nowhere to go; add one of log, http, kafka",
+        "f.yaml:5:16: outbox.a.handlers[0]: names no target; add one of log, http, kafka",
         "f.yaml:6:5: outbox[1].name: the name `a` is taken by outbox.a on line 2; give each outbox its own",
         "f.yaml:8:32: outbox[1].retry.max-delay-ms: must not be shorter than base-delay-ms",
         "f.yaml:9:35: outbox[1].handlers[0].dlq: there is no dlq with the name `none`; there is no section `dlq` at the \
@@ -309,7 +309,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
     assert_eq!(
         told,
         [
-            "f.yaml:4:7: outbox.handlers[0]: says nowhere to go; add one of log, http, kafka",
+            "f.yaml:4:7: outbox.handlers[0]: names no target; add one of log, http, kafka",
             "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
             "f.yaml:9:23: outbox.handlers[5].http: url must not name 10.0.0.7, which is not public: allow it with \

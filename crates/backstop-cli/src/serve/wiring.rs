@@ -40,7 +40,7 @@ impl Wiring {
         let find = |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).cloned();
         let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
         for handler in &outbox.handlers {
-            let target = Target::of(handler).into_iter().next().context("a handler says nowhere to go")?;
+            let target = Target::of(handler).into_iter().next().context("a handler names no target")?;
             let used_for = used_for(outbox, handler);
             let made =
                 handlers::build(&outbox.name, &used_for, target).with_context(|| handler.path.clone())?;

@@ -451,10 +451,11 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self
     }
 
-    /// Whether a second process that must not deliver from the same table is refused: any other beside one for a single
-    /// node, and one for a single node beside any other. It takes a connection beside the pool. Behind a pooler that
-    /// shares connections no such lock can be held: several nodes do without it, and for a single node it must be
-    /// switched off. Defaults to yes.
+    /// Whether a second process on the same table is refused at its start if it or the first one runs in a single-node
+    /// mode (`single_node`, `ordered`). For this each process holds a lock: on a connection beside the pool, or with
+    /// SQLite in a file beside the database. If that connection is lost and another process takes the table meanwhile,
+    /// this one delivers nothing until the other stops. Behind a pooler that shares connections no such lock can be
+    /// held: `multi_node` does without it, and a single-node mode must switch it off. Defaults to yes.
     pub fn guard(mut self, guard: bool) -> Self {
         self.guard = guard;
         self

@@ -311,7 +311,7 @@ impl Dispatcher {
             drain_timeout: self.drain_timeout,
         };
         let closed = tokio::spawn(closing.close()).await;
-        closed.unwrap_or(Err(Error::State("closing the dispatcher was broken off")))
+        closed.unwrap_or(Err(Error::State("closing the dispatcher was interrupted")))
     }
 }
 

@@ -71,25 +71,34 @@ async fn look(right: &mut Right, standing: &Standing, nudged: &Notify) {
     }
     match timeout(PATIENCE_TO_RETAKE, right.retake()).await {
         Ok(Ok(())) if standing.stand_up() => {
-            tracing::info!("the other node is gone: this one delivers again");
+            tracing::info!("the other node has let go of the table: this node delivers again");
             nudged.notify_one();
         }
         Ok(Ok(())) => {
-            tracing::warn!("the session that holds the lock of this table was lost; another one does it now");
+            tracing::warn!(
+                "the database connection that held this node's lock on the table was lost; a new one holds the lock now, \
+                 and deliveries go on; nothing has to be done"
+            );
         }
         Ok(Err(Error::NotAlone { table })) => {
             if standing.stand_down() {
                 tracing::error!(
                     table,
-                    "another node took this table while the session of this one was lost: it delivers now, and this \
-                     one waits until it is gone; run one of them, or all in the mode for several nodes"
+                    "the database connection that held this node's lock on the table was lost, and another node took \
+                     the table meanwhile: this node delivers nothing until that one stops; stop one of the two, or run \
+                     both in mode multi-node"
                 );
             }
         }
         // While the database is away nobody delivers from it, and whoever comes back first is found out then.
-        Ok(Err(error)) => tracing::warn!(%error, "cannot tell whether this node still has its table"),
-        Err(_) => {
-            tracing::warn!("cannot tell whether this node still has its table: the database does not answer");
-        }
+        Ok(Err(error)) => tracing::warn!(
+            %error,
+            "cannot tell whether this node still has its lock on the table; the node goes on as before and asks again in \
+             a moment"
+        ),
+        Err(_) => tracing::warn!(
+            "cannot tell whether this node still has its lock on the table: the database does not answer; the \
+             node goes on as before and asks again in a moment"
+        ),
     }
 }

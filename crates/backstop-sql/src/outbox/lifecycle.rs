@@ -3,9 +3,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use backstop_core::Shutdown;
+use futures_util::FutureExt;
+use futures_util::future::Shared;
 use tokio::task::JoinHandle;
 
-use crate::Error;
+use crate::{BoxFuture, Error};
 
 /// Idle, running or closed, and never back.
 #[derive(Debug, Default)]
@@ -18,7 +20,8 @@ enum State {
     #[default]
     Idle,
     Running(Shutdown, JoinHandle<()>),
-    Closed,
+    /// With the end of the loop, if there was one, for whoever closes again.
+    Closed(Option<Shared<BoxFuture<'static, ()>>>),
 }
 
 impl Lifecycle {
@@ -29,7 +32,7 @@ impl Lifecycle {
     {
         let mut state = self.lock();
         match *state {
-            State::Closed => return Err(Error::State(closed)),
+            State::Closed(_) => return Err(Error::State(closed)),
             State::Running(..) => {}
             State::Idle => {
                 let shutdown = Shutdown::new();
@@ -39,19 +42,35 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Ends the loop and waits for it. Closing again has no effect.
+    /// Ends the loop and waits for it. Given up, the loop still ends, and whoever closes next waits for it.
     pub(super) async fn close(&self, name: &'static str) {
-        let state = std::mem::replace(&mut *self.lock(), State::Closed);
-        if let State::Running(shutdown, task) = state {
-            shutdown.begin();
-            if let Err(panic) = task.await {
-                tracing::error!(%panic, name, "a background loop ended early");
-            }
+        if let Some(end) = self.begin_to_close(name) {
+            end.await;
         }
     }
 
+    /// The end of the loop, if there is one.
+    fn begin_to_close(&self, name: &'static str) -> Option<Shared<BoxFuture<'static, ()>>> {
+        let mut state = self.lock();
+        let end = match std::mem::take(&mut *state) {
+            State::Idle => None,
+            State::Running(shutdown, task) => {
+                shutdown.begin();
+                let end: BoxFuture<'static, ()> = Box::pin(async move {
+                    if let Err(panic) = task.await {
+                        tracing::error!(%panic, name, "a background loop ended early");
+                    }
+                });
+                Some(end.shared())
+            }
+            State::Closed(end) => end,
+        };
+        *state = State::Closed(end.clone());
+        end
+    }
+
     pub(super) fn is_closed(&self) -> bool {
-        matches!(*self.lock(), State::Closed)
+        matches!(*self.lock(), State::Closed(_))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

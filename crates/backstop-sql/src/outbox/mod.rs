@@ -327,7 +327,7 @@ impl<DB: Supported> Outbox<DB> {
     pub async fn close(&self) -> Result<(), Error> {
         let inner = self.inner.clone();
         let closed = tokio::spawn(async move { inner.close().await }).await;
-        closed.unwrap_or(Err(Error::State("closing the outbox was broken off")))
+        closed.unwrap_or(Err(Error::State("closing the outbox was interrupted")))
     }
 }
 

@@ -300,7 +300,8 @@ impl Poller {
         self.hears.clone()
     }
 
-    /// Stops polling, after the cycle that is under way.
+    /// Stops polling, after the cycle that is under way. Closing again has no effect; given up, whoever closes next waits
+    /// for that cycle.
     pub async fn close(&self) {
         self.lifecycle.close("poller").await;
     }

@@ -180,7 +180,8 @@ impl Purge {
         self.cycle.lock().await.run(&Shutdown::new()).await
     }
 
-    /// Stops purging, after the batch that is under way.
+    /// Stops purging, after the batch that is under way. Closing again has no effect; given up, whoever closes next waits
+    /// for that batch.
     pub async fn close(&self) {
         self.lifecycle.close("purge").await;
     }

@@ -17,8 +17,8 @@ use crate::store::{Census, Store};
 const COUNT_CAP: u32 = 100_000;
 const TROUBLED: u32 = 50;
 
-const STOOD_DOWN: &str = "another node delivers from this table, and this one waits until it is gone; run one of them, \
-                          or both with multi-node";
+const STOOD_DOWN: &str = "another node delivers from this table, and this one delivers nothing until that one stops; \
+                          stop one of the two, or run both in mode multi-node";
 
 /// A look at the table is good for at least so long, and at most so long.
 const FRESH: Duration = Duration::from_millis(500);

@@ -246,12 +246,12 @@ impl Desk {
     /// must not take the others with it.
     async fn settle(&mut self, alike: &[&Settled], refused: &mut Refused) {
         let Some(error) = self.write(alike, false, refused).await else { return };
-        tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying them one by one");
+        tracing::warn!(%error, events = alike.len(), "cannot record the results of events; trying them one by one");
         tokio::time::sleep(FIRST_PAUSE).await;
         for settled in alike {
             if let Some(error) = self.write(&[settled], true, refused).await {
                 let event_id = &settled.settle.id;
-                tracing::error!(%error, event_id, "the database refuses what became of an event; trying again later");
+                tracing::error!(%error, event_id, "the database refuses to record the result of an event; trying again later");
                 refused.insert(event_id.clone(), error.to_string());
             }
         }
@@ -273,7 +273,7 @@ impl Desk {
                 tracing::error!(
                     error,
                     event_id,
-                    "the database refuses what became of events; deliveries stand still until it takes it"
+                    "the database refuses to record the results of events; deliveries stand still until it accepts them"
                 );
             }
             if self.closing.interrupts(tokio::time::sleep(pause)).await.is_none() {
@@ -298,7 +298,7 @@ impl Desk {
             if !self.may_write(alike) {
                 tracing::warn!(
                     events = alike.len(),
-                    "another node has the table, and what it makes of events counts"
+                    "another node has the table; this node's late results are ignored"
                 );
                 return None;
             }
@@ -309,7 +309,7 @@ impl Desk {
                 }
                 // Also while closing, which ends this when its patience does.
                 Err(error) if error.is_outage() => {
-                    tracing::warn!(%error, events = alike.len(), "cannot write what became of events; trying again soon");
+                    tracing::warn!(%error, events = alike.len(), "cannot record the results of events; trying again soon");
                     if pause > FIRST_PAUSE {
                         self.feed.gate().note(alike.len(), &error.to_string());
                     }

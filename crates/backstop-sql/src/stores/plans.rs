@@ -1,14 +1,12 @@
 //! The statements of a store, for whoever wants to read their plans.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::delivery::Settlement;
-
-use super::alike::gather;
 use super::sql::SqlStore;
-use super::statements::Statements;
+use crate::connection::Connections;
 use crate::statement::Statement;
-use crate::store::{At, DeadFilter, Done, Due, Purgeable, Settle};
+use crate::store::{At, DeadFilter, Due, Purgeable};
 
 #[doc(hidden)]
 impl SqlStore {
@@ -33,29 +31,9 @@ impl SqlStore {
         self.statements().query_dead(filter, None, limit)
     }
 
-    /// The statements that change rows by their ids.
-    pub fn statements_by_id(&self, ids: &[String]) -> Vec<Statement> {
-        let settlements = [
-            Settlement::Done,
-            Settlement::Deferred { after: Duration::ZERO },
-            Settlement::Retry { after: Duration::ZERO, error: String::new() },
-            Settlement::Dead { error: String::new() },
-        ];
-        let settle = |id: &String, settlement: &Settlement| Settle {
-            id: id.clone(),
-            claim: None,
-            attempts: Some(0),
-            generation: Some(0),
-            settlement: settlement.clone(),
-        };
-        let settles: Vec<_> = settlements.iter().flat_map(|it| ids.iter().map(|id| settle(id, it))).collect();
-        let deleting = Statements { done: Done::Delete, ..self.statements() };
-        let gathered = gather(&settles);
-        let mut statements: Vec<_> =
-            gathered.iter().map(|alike| self.statements().settle(At::Database, alike)).collect();
-        statements.extend(gathered.first().map(|alike| deleting.settle(At::Database, alike)));
-        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-        statements.push(self.statements().replay_dead(At::Database, &ids));
-        statements
+    /// The same store on connections around its own, which see each statement before it runs.
+    pub fn through(mut self, around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>) -> Self {
+        self.connections = around(self.connections);
+        self
     }
 }

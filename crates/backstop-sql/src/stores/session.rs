@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Holder, Right, Share};
+use crate::pooler::is_of_a_pooler;
 use crate::{BoxFuture, Error, TableName};
 
 /// How long a session that was ended may take to let go of its lock.
@@ -122,17 +123,6 @@ fn taking() -> impl FnOnce(sqlx::Error) -> Error {
     }
 }
 
-/// Whether a statement that was prepared on one session came to another: PostgreSQL's words for one that is not there, is
-/// there already, or is somebody else's.
-pub(super) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
-    let Some(said) = error.as_database_error() else { return false };
-    said.code().is_some_and(|code| match &*code {
-        "26000" | "42P05" => true,
-        "08P01" => said.message().contains("prepared statement"),
-        _ => false,
-    })
-}
-
 impl<S: Session> Holder for Held<S> {
     fn is_held(&mut self) -> BoxFuture<'_, bool> {
         Box::pin(async { self.session.has_lock(&self.table).await.unwrap_or(false) })
@@ -201,7 +191,10 @@ async fn lock_in<S: Session>(
         }
     }
     // Nobody else has it, so there is nobody to stand down for.
-    Err(Error::State("a session of this node that fell silent still has the lock of a single node"))
+    Err(Error::State(
+        "an old database connection of this node still has its lock on the table; the server lets go of it within a \
+         minute or so, or end that connection there",
+    ))
 }
 
 #[cfg(test)]

@@ -85,7 +85,7 @@ impl SqlStore {
     /// store.migrate().await?;
     ///
     /// let refused = SqlStore::connect("oracle://scott:tiger@host/db", TableName::default()).await;
-    /// assert!(refused.unwrap_err().to_string().starts_with("unknown database \"oracle\""));
+    /// assert!(refused.unwrap_err().to_string().contains("names no database that is known, but \"oracle\""));
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn connect(url: &str, table: TableName) -> Result<Self, Error> {
@@ -299,7 +299,7 @@ impl Store for SqlStore {
             let Self { dialect, connections, table, .. } = self.clone();
             let migrating =
                 tokio::spawn(async move { migration::migrate(dialect, &*connections, &table).await });
-            let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was broken off")));
+            let migrated = migrating.await.unwrap_or(Err(Error::State("the migration was interrupted")));
             migrated.map_err(|error| self.explain(error))?;
             self.check_zone(&mut *self.connection().await?).await
         })

@@ -70,6 +70,8 @@ enum Trouble {
     Outage,
     /// It is there, and refuses.
     Refusal,
+    /// Somebody holds the rows for the moment, so that they are passed over.
+    PassedOver,
 }
 
 /// A store that takes no claim back for the first so many times.
@@ -112,6 +114,9 @@ impl Store for Keeping {
             (Err(_), _) => return self.inner.release(rows),
             (Ok(_), Trouble::Outage) => sqlx::Error::PoolTimedOut,
             (Ok(_), Trouble::Refusal) => sqlx::Error::RowNotFound,
+            (Ok(_), Trouble::PassedOver) => {
+                return Box::pin(async { self.inner.release(&rows[1..]).await });
+            }
         };
         Box::pin(async { Err(Error::Database { doing: "failing on purpose", source }) })
     }
@@ -127,7 +132,7 @@ async fn owners(shop: &Shop, ids: &[&str]) -> Vec<Option<String>> {
 
 #[tokio::test]
 async fn rows_that_were_refused_and_could_not_be_given_back_are_given_back_with_the_next_look() {
-    for trouble in [Trouble::Outage, Trouble::Refusal] {
+    for trouble in [Trouble::Outage, Trouble::Refusal, Trouble::PassedOver] {
         let shop = Shop::open().await;
         shop.insert(&orders(3)).await;
         let ids = ["0000", "0001", "0002"];
@@ -135,8 +140,12 @@ async fn rows_that_were_refused_and_could_not_be_given_back_are_given_back_with_
         let none = |_: Event, _: u32| false;
         let settings = Settings::default().claim_locking_as("a", NEVER);
         let poller = settings.build(store.clone(), none, metrics()).unwrap();
-        poller.poll().await.unwrap_err();
-        assert_eq!(owners(&shop, &ids).await, vec![Some("a".to_owned()); 3], "{trouble:?}");
+        let looked = poller.poll().await;
+        let (a, kept) = (Some("a".to_owned()), owners(&shop, &ids).await);
+        match trouble {
+            Trouble::PassedOver => assert_eq!((looked.is_ok(), kept), (true, vec![a, None, None])),
+            _ => assert_eq!((looked.is_ok(), kept), (false, vec![a; 3]), "{trouble:?}"),
+        }
         // Its own claims last for ever, so it takes nothing by itself: what it gives back it had kept in mind.
         poller.poll().await.unwrap();
         assert_eq!(owners(&shop, &ids).await, vec![None; 3], "{trouble:?}");

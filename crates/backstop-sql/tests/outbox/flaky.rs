@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backstop_core::Event;
+use backstop_core::{Event, Timestamp};
 use backstop_sql::connection::Connection;
 use backstop_sql::store::{
-    After, At, Born, Claim, DeadEvent, DeadFilter, Due, Purgeable, Row, Settle, Store,
+    After, At, Born, Claim, DeadEvent, DeadFilter, Due, NextDue, Purgeable, Row, Settle, Store,
 };
 use backstop_sql::{BoxFuture, Error};
 
@@ -23,6 +23,8 @@ pub(crate) struct Switches {
     pub(crate) polls: AtomicUsize,
     pub(crate) settles: AtomicUsize,
     pub(crate) inserts: AtomicUsize,
+    /// The poller asks what is due next when a look is over and it is about to rest.
+    pub(crate) rests: AtomicUsize,
 }
 
 /// The store.
@@ -76,6 +78,11 @@ impl Store for Flaky {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         self.switches.polls.fetch_add(1, Ordering::SeqCst);
         if on(&self.switches.poll_fails) { broken() } else { self.inner.claim(owner, timeout, due) }
+    }
+
+    fn next_due(&self, _: At, _: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
+        self.switches.rests.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(None) })
     }
 
     fn renew<'a>(&'a self, _: At, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {

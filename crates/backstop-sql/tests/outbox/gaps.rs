@@ -232,6 +232,61 @@ async fn a_row_that_another_node_took_before_it_was_taken_up_is_left_to_that_nod
 }
 
 #[tokio::test]
+async fn a_row_that_cannot_be_decoded_is_buried_when_it_is_taken_up() {
+    let logs = Logs::catch();
+    let shop = Shop::open().await;
+    shop.insert(&orders(3)).await;
+    run(&shop, "update outbox_event set headers = 'not json' where event_id = '0001'").await;
+    let store = Arc::new(Gappy::around(&shop));
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .interval(NEVER)
+        .store(store)
+        .on("Order", "OrderPlaced", Recording::new())
+        .start()
+        .await
+        .unwrap();
+    until_count(&shop, DONE, 2).await;
+    until_count(&shop, DEAD, 1).await;
+    outbox.close().await.unwrap();
+    assert!(shop.row("0001").await.last_error.unwrap().starts_with("the row cannot be decoded: headers"));
+    assert_eq!(outbox.metrics().dispatch_dead.total(), 1);
+    assert_eq!(logs.having(Level::ERROR, "event_id=\"0001\"").len(), 1, "{}", logs.all());
+}
+
+/// What is in memory counts, however its row looks by now.
+#[tokio::test]
+async fn a_row_that_cannot_be_decoded_any_more_is_not_buried_while_its_event_is_in_flight() {
+    let shop = Shop::open().await;
+    let store = Arc::new(Gappy::around(&shop));
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(NEVER)
+        .interval(NEVER)
+        .worker_count(3)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", gate.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, vec![order("1")]).await;
+    gate.until_began(1).await;
+    run(&shop, "update outbox_event set headers = 'not json' where event_id = '1'").await;
+    store.loses_a_claim.store(true, Ordering::SeqCst);
+    shop.insert(&[order("2")]).await;
+    outbox.nudge();
+    gate.until_began(2).await; // the second was taken up
+    shop.insert(&[order("3")]).await;
+    outbox.nudge();
+    gate.until_began(3).await; // and that is over
+    gate.open();
+    until_count(&shop, DONE, 3).await;
+    outbox.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn rows_whose_claim_was_lost_are_taken_up_behind_many_that_are_in_flight() {
     let shop = Shop::open().await;
     let store = Arc::new(Gappy::around(&shop));
@@ -259,7 +314,7 @@ async fn rows_whose_claim_was_lost_are_taken_up_behind_many_that_are_in_flight()
 }
 
 #[tokio::test]
-async fn rows_that_find_no_room_when_they_are_taken_up_are_taken_up_later() {
+async fn rows_that_find_no_room_when_they_are_taken_up_are_taken_up_when_there_is_some() {
     let shop = Shop::open().await;
     let large = |n: usize| {
         let event = Event::of("OrderPlaced").id(format!("{n}")).aggregate("Order", "1");
@@ -271,7 +326,7 @@ async fn rows_that_find_no_room_when_they_are_taken_up_are_taken_up_later() {
     let recorder = Recording::new();
     let outbox = Outbox::multi_node(shop.pool.clone())
         .claim_locking(NEVER)
-        .interval(Duration::from_millis(20))
+        .interval(NEVER)
         .queue_bytes(4_000)
         .store(store.clone())
         .on("Order", "OrderPlaced", recorder.clone())

@@ -291,7 +291,8 @@ async fn a_death_a_broken_loop_and_an_unreadable_row_are_errors_in_the_log() {
     switches.settle_fails.store(true, Ordering::SeqCst);
     shop.insert(&[Event::of("Fine").id("unsettled").aggregate("Order", "1").json(&()).unwrap()]).await;
     outbox.nudge();
-    let broken_desk = async || !logs.having(Level::ERROR, "refuses what became of an event").is_empty();
+    let broken_desk =
+        async || !logs.having(Level::ERROR, "refuses to record the result of an event").is_empty();
     eventually("the dispatcher's error", broken_desk).await;
     switches.settle_fails.store(false, Ordering::SeqCst);
 

@@ -11,6 +11,8 @@ use backstop_sql::outbox::{PollHandler, Poller};
 use backstop_sql::store::{At, Claim, Due, Order, Store};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
+use futures_util::FutureExt;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::flaky::Flaky;
 use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
@@ -167,6 +169,33 @@ async fn the_first_look_comes_at_the_start_and_starting_twice_changes_nothing() 
     eventually("the second look", async || switches.polls.load(Ordering::SeqCst) > 1).await;
     poller.close().await;
     assert_eq!(switches.polls.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn closing_that_was_given_up_and_is_asked_for_again_waits_for_the_look_under_way() {
+    let shop = Shop::open().await;
+    let (looking, answer) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let slow = Spied::of(&shop.store).after_read({
+        let (looking, answer) = (looking.clone(), answer.clone());
+        move || {
+            let (looking, answer) = (looking.clone(), answer.clone());
+            async move {
+                looking.notify_one();
+                answer.acquire().await.unwrap().forget();
+            }
+        }
+    });
+    let settings = Settings::default().interval(NEVER);
+    let poller = settings.build(slow.shared(), |_: Event, _: u32| true, metrics()).unwrap();
+    poller.start().unwrap();
+    looking.notified().await;
+    for _ in 0..3 {
+        assert_eq!(poller.close().now_or_never(), None, "the look is still under way");
+    }
+    answer.add_permits(1);
+    poller.close().await;
+    assert_eq!(Arc::strong_count(&answer), 2, "the test's and the poller's: the look has ended");
+    poller.close().await;
 }
 
 /// Rules: O-346, O-348.

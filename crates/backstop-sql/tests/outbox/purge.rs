@@ -10,7 +10,7 @@ use backstop_sql::store::At;
 use backstop_sql::{BoxFuture, Error};
 use backstop_testkit::eventually;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Level;
 
 use crate::harness::{DEAD, DONE, NEW, RETRY, Shop, metrics, order};
@@ -219,6 +219,22 @@ async fn closing_ends_it_after_the_batch_under_way_and_for_good() {
     purge.close().await;
     tokio::time::sleep(HOUR * 3).await;
     assert_eq!(purger.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_that_was_given_up_and_is_asked_for_again_waits_for_the_batch_under_way() {
+    let purger = Scripted::gated();
+    let purge = built(purge::Settings::default(), &purger);
+    purge.start().unwrap();
+    purger.until_asked(1).await;
+    for _ in 0..3 {
+        let closed = timeout(HOUR, purge.close()).await;
+        assert!(closed.is_err(), "the batch is still under way");
+    }
+    purger.gate.add_permits(1);
+    purge.close().await;
+    purge.close().await;
+    assert_eq!(Arc::strong_count(&purger.gate), 2, "the test's and the purge's: the loop has ended");
 }
 
 /// Rules: O-474.

@@ -94,8 +94,10 @@ async fn an_event_whose_settlement_is_refused_stays_in_hand_and_comes_again_only
     switches.settle_fails.store(true, Ordering::SeqCst);
     commit(&outbox, vec![order("1"), order("2")]).await;
     recorder.until(2).await;
-    eventually("errors in the log", async || logs.having(Level::ERROR, "refuses what became").len() == 2)
-        .await;
+    eventually("errors in the log", async || {
+        logs.having(Level::ERROR, "refuses to record the result").len() == 2
+    })
+    .await;
     outbox.nudge(); // the poller finds the rows, which are still in hand
     assert_eq!((shop.row("1").await.status, outbox.metrics().dispatch_success.total()), (NEW, 0));
     switches.settle_fails.store(false, Ordering::SeqCst);
@@ -180,18 +182,28 @@ async fn while_deliveries_stand_still_the_table_is_not_looked_at() {
 
 #[tokio::test]
 async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_interval() {
-    let shop = Shop::open().await;
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let builder = shop.outbox().store(store).worker_count(1); // with an interval of an hour
-    let outbox = builder.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
-    switches.settle_fails.store(true, Ordering::SeqCst);
-    commit(&outbox, orders(3)).await;
-    eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
-    shop.insert(&[order("later")]).await;
-    outbox.nudge(); // in vain
-    switches.settle_fails.store(false, Ordering::SeqCst);
-    until_status(&shop, "later", DONE).await;
-    outbox.close().await.unwrap();
+    for trouble_stays in [false, true] {
+        let shop = Shop::open().await;
+        if trouble_stays {
+            run(&shop, REFUSE_BAD).await; // one of them for ever, which stops nobody
+        }
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let builder = shop.outbox().store(store).worker_count(1); // with an interval of an hour
+        let outbox = builder.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+        let rests = async |times| switches.rests.load(Ordering::SeqCst) >= times;
+        // Once before the first look. A look that saw something new would be followed by others soon.
+        eventually("a look that finds nothing", async || rests(2).await).await;
+        switches.settle_fails.store(true, Ordering::SeqCst);
+        commit(&outbox, ["bad", "a", "b"].map(order).to_vec()).await;
+        eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+        shop.insert(&[order("later")]).await;
+        outbox.nudge();
+        eventually("a look in vain", async || rests(3).await).await;
+        switches.settle_fails.store(false, Ordering::SeqCst);
+        until_status(&shop, "later", DONE).await;
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("bad").await.status, if trouble_stays { NEW } else { DONE });
+    }
 }
 
 #[tokio::test]
@@ -269,7 +281,7 @@ async fn what_the_database_refused_is_tried_once_more_when_the_node_closes() {
     let outbox = builder.start().await.unwrap();
     switches.settle_fails.store(true, Ordering::SeqCst);
     commit(&outbox, vec![order("1")]).await;
-    let refused = async || !logs.having(Level::ERROR, "refuses what became").is_empty();
+    let refused = async || !logs.having(Level::ERROR, "refuses to record the result").is_empty();
     eventually("a refusal", refused).await;
     switches.settle_fails.store(false, Ordering::SeqCst);
     outbox.close().await.unwrap();

@@ -223,7 +223,9 @@ async fn a_second_outbox_for_one_node_on_the_same_table_is_told_so() {
     let first = shop.outbox().start().await.unwrap();
     let second = shop.outbox().start().await;
     assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "outbox_event"), "{second:?}");
-    assert!(second.unwrap_err().to_string().contains("run both in the mode for several nodes"));
+    let told = second.unwrap_err().to_string();
+    assert!(told.contains("at least one of the two runs in a single-node mode"), "{told}");
+    assert!(told.contains("run both in mode multi-node"), "{told}");
     let ordered = Outbox::ordered(shop.pool.clone()).start().await;
     assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");
 

@@ -1,15 +1,17 @@
 //! Statements that change rows by their ids reach those rows and no others: nobody waits for a stranger's transaction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_core::delivery::Settlement::Done;
-use backstop_sql::connection::Kind;
+use backstop_core::delivery::Settlement::{self, Done};
+use backstop_sql::connection::{Connections, Kind};
 use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
 use backstop_testkit::eventually;
 use tokio::time::timeout;
 
 use crate::harness::*;
+use crate::planned::{Plan, Planned};
 
 /// Longer than any of these statements takes, and shorter than a lock is waited for.
 const PROMPT: Duration = Duration::from_secs(4);
@@ -22,7 +24,7 @@ fn claims(rows: &[Row]) -> Vec<(String, Claim)> {
     rows.iter().map(|row| (row.id.clone(), row.claim.clone().unwrap())).collect()
 }
 
-fn settle(row: &Row, settlement: backstop_core::delivery::Settlement) -> Settle {
+fn settle(row: &Row, settlement: Settlement) -> Settle {
     Settle {
         id: row.id.clone(),
         claim: row.claim.clone(),
@@ -158,20 +160,59 @@ backstop_testkit::suite! {
         assert_eq!(claimed, 2);
     }
 
-    async fn every_statement_by_id_reads_the_primary_key_whatever_the_size_of_the_table(it) {
+    async fn every_statement_that_changes_rows_by_id_reads_the_primary_key_whatever_the_size_of_the_table(it) {
+        let planned = Planned::around(it.connections.clone());
+        let shared = Arc::new(planned.clone());
+        let store = it.store.clone().through(|_| shared);
+        let deleting = store.clone().done(backstop_sql::store::Done::Delete);
+        let claim = Claim { owner: "node-1".into(), seq: 1 };
+        let ids: Vec<_> = numbered("m", 10).iter().map(|event| event.id().to_owned()).collect();
+        let claims: Vec<_> = ids.iter().map(|id| (id.clone(), claim.clone())).collect();
+        let settles = |settlement: Settlement| -> Vec<_> {
+            let settle = |id: &String| Settle {
+                id: id.clone(),
+                claim: Some(claim.clone()),
+                attempts: Some(0),
+                generation: None,
+                settlement: settlement.clone(),
+            };
+            ids.iter().map(settle).collect()
+        };
+        let claimed = async || {
+            let claimed = "update outbox_event set status = 0, attempts = 0, locked_by = 'node-1', claim_seq = 1";
+            it.run(&format!("{claimed} where event_id like 'm%'")).await
+        };
         for others in OTHERS {
             it.run("delete from outbox_event").await;
-            it.insert(&numbered("m", 5)).await;
+            it.insert(&numbered("m", 10)).await;
             it.insert(&numbered("x", others)).await;
             it.run("analyze table outbox_event").await;
-            let ids: Vec<_> = (0..5).map(|number| format!("m{number:05}")).collect();
-            for mut statement in it.store.statements_by_id(&ids) {
-                let text = statement.text().to_owned();
-                statement.prefix("explain format=json ");
-                let plan = as_text(&it.read(&statement, &[Kind::Text]).await[0][0]).unwrap();
-                let by_key = plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"access_type\": \"range\"");
-                assert!(by_key, "beside {others} others {text} is planned as\n{plan}");
+            // Each reaches ten rows, which are all there are in the smallest table.
+            assert_eq!(store.claim(&"node-0".into(), MINUTE, due(10_000, 10)).await.unwrap().len(), 10);
+            claimed().await;
+            assert_eq!(store.renew(at(10_001), &claims).await.unwrap().len(), 10);
+            assert_eq!(store.release(&claims).await.unwrap(), 10);
+            for settlement in [retry(0, "no"), deferred(0), dead("no")] {
+                claimed().await;
+                assert_eq!(store.settle(at(10_002), &settles(settlement)).await.unwrap(), 10);
             }
+            assert_eq!(store.replay_dead(at(10_002), &ids).await.unwrap(), 10);
+            claimed().await;
+            assert_eq!(store.settle(at(10_002), &settles(Done)).await.unwrap(), 10);
+            let mut connection = planned.connection().await.unwrap();
+            let purged = store.purge(&mut *connection, Purgeable::Ended, at(99_999), MINUTE, 100).await;
+            assert_eq!(purged.unwrap(), 10);
+            it.insert(&numbered("m", 10)).await;
+            claimed().await;
+            assert_eq!(deleting.settle(at(10_002), &settles(Done)).await.unwrap(), 10);
+
+            let plans = planned.take();
+            for Plan { statement, plan } in &plans {
+                let by_key = plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"access_type\": \"range\"");
+                assert!(by_key, "beside {others} others {statement} is planned as\n{plan}");
+            }
+            // A claim, two statements each to renew and to give back, five settlements, a replay and a purge.
+            assert_eq!(plans.len(), 1 + 2 + 2 + 5 + 1 + 1, "{plans:#?}");
         }
         assert_eq!(it.kind, DatabaseKind::Mysql);
     }

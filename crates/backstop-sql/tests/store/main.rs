@@ -12,6 +12,7 @@ mod insert;
 mod migrations;
 mod opening;
 mod payloads;
+mod planned;
 mod plans;
 mod poll;
 mod purge;

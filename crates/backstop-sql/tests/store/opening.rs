@@ -107,7 +107,7 @@ async fn refused(url: &str) {
     let error = SqlStore::connect(url, TableName::default()).await.unwrap_err();
     assert!(begun.elapsed() < AT_ONCE, "it took {:?}", begun.elapsed());
     let said = error.to_string();
-    assert!(said.contains("lets nobody in with this user and password: "), "{said}");
+    assert!(said.contains("refuses this user and password: "), "{said}");
     assert!(!format!("{said} {error:?} {}", logs.all()).contains("hunter2"), "{said}");
     assert!(matches!(error, Error::Login { .. }), "{error:?}");
 }

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement::Done;
-use backstop_sql::connection::Connection;
+use backstop_sql::connection::{Connection, Kind};
+use backstop_sql::statement::{Statement, Value};
 use backstop_sql::store::{Purgeable, Store};
+use backstop_sql::{BoxFuture, Error};
+use tokio::time::timeout;
 
 use crate::harness::*;
 
@@ -20,6 +23,37 @@ async fn purge_what(it: &Fresh, what: Purgeable, seconds: i64, limit: u32) -> u6
 
 async fn left(it: &Fresh) -> String {
     it.texts("select event_id from outbox_event order by event_id").await.concat()
+}
+
+/// A connection on which somebody else comes between the first choice of rows and what is done with them.
+struct Meddled<'a> {
+    inner: Box<dyn Connection + 'a>,
+    it: &'a Fresh,
+    meanwhile: Option<&'static str>,
+}
+
+impl Connection for Meddled<'_> {
+    fn in_transaction(&self) -> bool {
+        self.inner.in_transaction()
+    }
+
+    fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>> {
+        self.inner.execute(statement)
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        statement: &'a Statement,
+        columns: &'a [Kind],
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
+        Box::pin(async move {
+            let rows = self.inner.fetch(statement, columns).await;
+            if let Some(meanwhile) = self.meanwhile.take() {
+                self.it.run(meanwhile).await;
+            }
+            rows
+        })
+    }
 }
 
 backstop_testkit::suite! {
@@ -117,5 +151,38 @@ backstop_testkit::suite! {
         assert_eq!(purge_what(&it, Purgeable::Any, 63, 2).await, 2);
         assert_eq!(purge_what(&it, Purgeable::Any, 63, 2).await, 1);
         assert_eq!(left(&it).await, "d");
+    }
+}
+
+backstop_testkit::suite! {
+    over { mysql: fresh_mysql }
+
+    async fn a_purge_goes_on_where_others_took_what_it_had_chosen(it) {
+        let replayed = "update outbox_event set status = 0, done_at = null where event_id in ('a', 'b')";
+        let deleted = "delete from outbox_event where event_id in ('a', 'b', 'c')";
+        for (meanwhile, rest) in [(replayed, "abfg"), (deleted, "g")] {
+            it.run("delete from outbox_event").await;
+            it.insert(&events("abcdefg")).await;
+            for id in ["a", "b", "c", "d", "e", "f", "g"] {
+                it.settle(id, 10, dead("given up")).await;
+            }
+            let inner = it.connections.connection().await.unwrap();
+            let mut connection = Meddled { inner, it: &it, meanwhile: Some(meanwhile) };
+            let purged = it.store.purge(&mut connection, Purgeable::Ended, at(1_000), MINUTE, 3).await.unwrap();
+            assert_eq!((purged, left(&it).await.as_str()), (3, rest), "as many as asked for, since there are more");
+        }
+    }
+
+    /// Such a transaction sees the rows as they were when it began to read.
+    async fn a_purge_in_a_callers_transaction_ends_although_others_have_taken_the_rows_that_it_sees(it) {
+        it.insert(&events("abc")).await;
+        for id in ["a", "b", "c"] {
+            it.settle(id, 10, Done).await;
+        }
+        let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
+        transaction.fetch(&it.statement("select event_id from outbox_event"), &[Kind::Text]).await.unwrap();
+        it.run("delete from outbox_event").await;
+        let purge = it.store.purge(&mut *transaction, Purgeable::Ended, at(1_000), MINUTE, 2);
+        assert_eq!(timeout(MINUTE / 6, purge).await.expect("it ends").unwrap(), 0);
     }
 }

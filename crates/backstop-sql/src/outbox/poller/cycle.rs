@@ -91,7 +91,10 @@ impl Cycle {
             return Ok((Next::WhenThereIsRoom, true));
         }
         let _look = feed.as_ref().map(|feed| feed.letting_go().look());
-        self.take_up().await?;
+        let held_before = self.handler.held();
+        if !self.take_up().await? {
+            return Ok((Next::WhenThereIsRoom, self.handler.held() > held_before));
+        }
         let after = self.sweep.begin(SystemClock.ticks());
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
@@ -180,12 +183,12 @@ impl Cycle {
     }
 
     /// Takes up rows that this node claimed without learning of it: the answer to a claim was lost. Others would wait for
-    /// the whole time-out.
-    async fn take_up(&mut self) -> Result<(), Error> {
+    /// the whole time-out. Tells whether there was room for all of them; the rest is taken up later.
+    async fn take_up(&mut self) -> Result<bool, Error> {
         let (Some(feed), Some(Locking { owner, .. }), true) =
             (&self.feed, &self.settings.locking, self.lost_answer)
         else {
-            return Ok(());
+            return Ok(true);
         };
         // Those that are in flight have the same owner, and must not hide the others.
         let held = u32::try_from(feed.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
@@ -196,10 +199,21 @@ impl Cycle {
             rows.iter().filter_map(|row| Some((row.id.clone(), row.claim.clone()?))).collect();
         // Nobody knows how old they are.
         let renewed: HashSet<_> = self.store.renew(At::Database, &claims).await?.into_iter().collect();
-        let mut taken_up = 0;
-        for row in rows.into_iter().filter(|row| renewed.contains(&row.id)) {
-            let Ok(event) = row.event else { continue }; // left to the time-out, and buried by whoever claims it
-            let Row { id, attempts, claim, generation, .. } = row;
+        let (mut taken_up, mut unreadable, mut room) = (0, Vec::new(), true);
+        for Row { id, attempts, claim, generation, key, event, .. } in rows {
+            let event = match event {
+                Ok(event) => event,
+                Err(problem) => {
+                    // One that still has the claim it was born with may be in flight from memory, however its row looks.
+                    if claim.as_ref().is_some_and(|claim| claim.seq > 0) {
+                        unreadable.push(Unreadable { id, key, claim, problem });
+                    }
+                    continue;
+                }
+            };
+            if !room || !renewed.contains(&id) {
+                continue;
+            }
             let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
             match feed.offer_cold(queued) {
                 Offer::Taken => {
@@ -208,14 +222,16 @@ impl Cycle {
                     taken_up += 1;
                 }
                 Offer::Duplicate => {} // it knows of this one
-                Offer::Refused => return Ok(()),
+                Offer::Refused => room = false,
             }
         }
-        self.lost_answer = !all;
         if taken_up > 0 {
             tracing::info!(taken_up, "took up rows that were claimed by a statement whose answer was lost");
         }
-        Ok(())
+        let buried = self.unburied.bury(unreadable).await?;
+        self.metrics.dispatch_dead.add(buried);
+        self.lost_answer = !all || !room;
+        Ok(room)
     }
 
     /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
@@ -254,13 +270,14 @@ impl Cycle {
         Ok(())
     }
 
-    /// Gives back what was claimed and refused; if that fails, it is tried again with the next look.
+    /// Gives back what was claimed and refused. If that fails, or somebody holds one of the rows, it is tried again with
+    /// the next look: giving back twice changes nothing.
     async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
         if refused.is_empty() {
             return Ok(());
         }
         let released = self.store.release(&refused).await;
-        if released.is_err() {
+        if !matches!(released, Ok(rows) if rows >= refused.len() as u64) {
             for (id, claim) in refused {
                 self.unheld.add_for_later(id, claim);
             }

@@ -102,7 +102,7 @@ impl Stuck {
             self.pause = FIRST_PAUSE;
             let cleared = self.gate.clear();
             if cleared {
-                tracing::info!("what became of events is written again");
+                tracing::info!("results of events can be written again; deliveries go on");
             }
             return cleared;
         }
@@ -112,7 +112,7 @@ impl Stuck {
             tracing::error!(
                 events,
                 error = self.error,
-                "the database refuses what became of events; deliveries stand still until it takes it"
+                "the database refuses to record the results of events; deliveries stand still until it accepts them"
             );
         }
         !shut && news

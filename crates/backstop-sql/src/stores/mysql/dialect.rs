@@ -178,19 +178,22 @@ impl Dialect for MysqlDialect {
         purge: PurgeQuestion<'a>,
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
-            let statements = purge.statements;
-            let old = connection.fetch(&self.purge_statement(&purge), &[Kind::Text]).await?;
-            let ids = row::ids(old);
-            let mut deleted = 0;
-            for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                // Said again: whoever replayed a row meanwhile keeps it.
-                let mut statement = statements.begin(&self.delete_by_key(statements.table));
-                statements.push_old(&mut statement, &purge);
-                statement.push(" and ");
-                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-                deleted += connection.execute(&statement).await?;
+            let (mut question, mut deleted) = (purge, 0);
+            loop {
+                let old = connection.fetch(&self.purge_statement(&question), &[Kind::Text]).await?;
+                let ids = row::ids(old);
+                for ids in ids.chunks(ROWS_PER_STATEMENT) {
+                    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+                    deleted += connection.execute(&self.delete_old(&purge, &ids)).await?;
+                }
+                let is_short = ids.len() < question.limit as usize;
+                question.limit = purge.limit.saturating_sub(u32::try_from(deleted).unwrap_or(u32::MAX));
+                // Fewer than were chosen: others took some meanwhile, and there may be more. A transaction of the
+                // caller's would choose the same rows again, whoever has taken them.
+                if is_short || question.limit == 0 || connection.in_transaction() {
+                    return Ok(deleted);
+                }
             }
-            Ok(deleted)
         })
     }
 
@@ -248,5 +251,17 @@ impl Dialect for MysqlDialect {
             1213 => Some(Explanation::Lost),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
+    }
+}
+
+impl MysqlDialect {
+    /// Deletes rows that were chosen. Their age and state are said again: whoever replayed a row meanwhile keeps it.
+    fn delete_old(&self, purge: &PurgeQuestion<'_>, ids: &[&str]) -> Statement {
+        let statements = purge.statements;
+        let mut statement = statements.begin(&self.delete_by_key(statements.table));
+        statements.push_old(&mut statement, purge);
+        statement.push(" and ");
+        self.push_ids(&mut statement, ids);
+        statement
     }
 }

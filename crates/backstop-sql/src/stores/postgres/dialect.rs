@@ -6,6 +6,7 @@ use super::super::{Change, ClaimQuestion, Dialect, Explanation, MOMENTS, PurgeQu
 use crate::connection::Connection;
 use crate::error::only_reads;
 use crate::migration::Migration;
+use crate::pooler::is_of_a_pooler;
 use crate::statement::{Marks, Statement, Value};
 use crate::store::At;
 use crate::{BoxFuture, Error, TableName};
@@ -170,10 +171,7 @@ impl Dialect for PostgresDialect {
             // A deadlock; a conflict of two serializable transactions.
             "40P01" | "40001" => Some(Explanation::Lost),
             "25P02" => Some(Explanation::Aborted),
-            // A prepared statement that is not there, or is there already.
-            "26000" | "42P05" => Some(Explanation::Pooler),
-            // One that is somebody else's.
-            "08P01" if said.message().contains("prepared statement") => Some(Explanation::Pooler),
+            _ if is_of_a_pooler(error) => Some(Explanation::Pooler),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }
