@@ -21,7 +21,7 @@ pub(super) struct Queues<T> {
     lanes: Mutex<Lanes<T>>,
     /// One permit for each item in either queue.
     items: Semaphore,
-    /// Told when the cold queue is half empty.
+    /// Told when the cold queue is half empty, and when it is empty after it had no room for a large item.
     room: Notify,
     limits: Limits,
 }
@@ -42,6 +42,8 @@ struct Lanes<T> {
     hot: Lane<T>,
     cold: Lane<T>,
     draws: usize,
+    /// Whether the cold one had no room for an item since it was empty.
+    refused: bool,
     closed: bool,
 }
 
@@ -92,7 +94,8 @@ impl<T> Lane<T> {
 
 impl<T> Queues<T> {
     pub(super) fn new(limits: Limits) -> Self {
-        let lanes = Lanes { hot: Lane::default(), cold: Lane::default(), draws: 0, closed: false };
+        let lanes =
+            Lanes { hot: Lane::default(), cold: Lane::default(), draws: 0, refused: false, closed: false };
         Self { lanes: Mutex::new(lanes), items: Semaphore::new(0), room: Notify::new(), limits }
     }
 
@@ -105,6 +108,7 @@ impl<T> Queues<T> {
             Source::Cold => (&mut lanes.cold, self.limits.cold),
         };
         if closed || !lane.takes(bytes, items, self.limits.bytes) {
+            lanes.refused |= source == Source::Cold;
             return Err(item);
         }
         lane.push(item, bytes);
@@ -122,9 +126,11 @@ impl<T> Queues<T> {
         let mut lanes = self.lock();
         let was_full = !self.is_half_empty(&lanes.cold);
         let drawn = lanes.draw();
-        if was_full && self.is_half_empty(&lanes.cold) {
+        let is_empty = lanes.cold.items.is_empty();
+        if (was_full && self.is_half_empty(&lanes.cold)) || (lanes.refused && is_empty) {
             self.room.notify_one();
         }
+        lanes.refused &= !is_empty;
         drawn
     }
 
@@ -224,6 +230,25 @@ mod tests {
         queues.push(Source::Cold, 4, 100).unwrap();
         queues.pop().await;
         assert_eq!(queues.cold_wanted(), 1, "one of any size");
+    }
+
+    #[tokio::test]
+    async fn there_is_room_for_a_large_item_when_the_queue_is_empty() {
+        let queues = Queues::new(Limits { hot: 1, cold: 100, bytes: 10 });
+        for n in 0..2 {
+            queues.push(Source::Cold, n, 1).unwrap();
+        }
+        assert_eq!(queues.push(Source::Cold, 2, 100), Err(2));
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_none());
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_some());
+        assert_eq!(queues.push(Source::Cold, 2, 100), Ok(()));
+        queues.pop().await;
+        queues.push(Source::Cold, 3, 1).unwrap();
+        queues.pop().await;
+        assert!(queues.room_freed().now_or_never().is_some(), "more than half of it was free");
+        assert!(queues.room_freed().now_or_never().is_none());
     }
 
     #[tokio::test]
