@@ -451,14 +451,8 @@ impl Statements<'_> {
     }
 
     /// Reads rows that are old enough to be purged, the oldest first.
-    pub(crate) fn old(
-        &self,
-        columns: &str,
-        index: Index,
-        purge: &PurgeQuestion<'_>,
-        lock: &str,
-    ) -> Statement {
-        let hint = self.dialect.hint(self.table, index);
+    pub(crate) fn old(&self, columns: &str, purge: &PurgeQuestion<'_>, lock: &str) -> Statement {
+        let hint = self.dialect.hint(self.table, purge.index);
         let mut statement = self.begin(&format!("select {columns} from {{table}}{hint}"));
         self.push_old(&mut statement, purge);
         statement.push(" order by created_at, event_id limit ").bind(i64::from(purge.limit)).push(lock);

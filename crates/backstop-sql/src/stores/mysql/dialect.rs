@@ -169,7 +169,8 @@ impl Dialect for MysqlDialect {
 
     /// Reads the ids: a statement that deletes in an order locks what it passes over, and waits for it.
     fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
-        purge.statements.old("event_id", Index::Ended, purge, "")
+        // One index has all rows by their age, whatever their status.
+        purge.statements.old("event_id", &PurgeQuestion { index: Index::Ended, ..*purge }, "")
     }
 
     fn purge<'a>(

@@ -127,7 +127,7 @@ impl Dialect for PostgresDialect {
 
     fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
         // Locked before it is deleted: a row that somebody changes meanwhile is looked at as it is then, or passed over.
-        let mut statement = purge.statements.old(PLACE, purge.index, purge, " for update skip locked");
+        let mut statement = purge.statements.old(PLACE, purge, " for update skip locked");
         statement.prefix("with old as materialized (");
         let table = purge.statements.table;
         statement.push(&format!(") delete from {table} using old where {}", at_place(table)));

@@ -68,7 +68,7 @@ impl Dialect for SqliteDialect {
 
     fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
         // One statement takes the write lock when it begins, so what it chooses stays as it is until it is deleted.
-        let mut statement = purge.statements.old("event_id", purge.index, purge, "");
+        let mut statement = purge.statements.old("event_id", purge, "");
         statement.prefix(&format!("delete from {} where event_id in (", purge.statements.table)).push(")");
         statement
     }
