@@ -170,7 +170,9 @@ impl Dialect for MysqlDialect {
     /// Reads the ids: a statement that deletes in an order locks what it passes over, and waits for it.
     fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
         // One index has all rows by their age, whatever their status.
-        purge.statements.old("event_id", &PurgeQuestion { index: Index::Ended, ..*purge }, "")
+        let mut purge = *purge;
+        purge.index = Index::Ended;
+        purge.statements.old("event_id", &purge, "")
     }
 
     fn purge<'a>(
