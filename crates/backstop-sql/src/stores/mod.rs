@@ -1,6 +1,7 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
 mod alike;
+mod beside;
 mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
@@ -47,8 +48,8 @@ pub trait Supported: sqlx::Database {
     #[doc(hidden)]
     fn connections(pool: sqlx::Pool<Self>) -> Arc<dyn Connections>;
 
-    /// A connection beside the pool, opened when it is needed, for what must not wait for the application. None where one
-    /// more would help nobody.
+    /// Connections beside the pool, opened when they are needed, for what must not wait for the application. None where more
+    /// of them would help nobody.
     #[doc(hidden)]
     fn beside(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
         None
