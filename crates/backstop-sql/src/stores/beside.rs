@@ -1,89 +1,54 @@
-//! Connections beside the application's pool, for what must not wait until the application has one to spare: claims are
-//! renewed on them, and what became of events is written on them while the pool has none.
+//! Connections beside the application's pool, for what must not wait for the application: claims are renewed on them, and
+//! what became of events is written on them while the pool has none.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use sqlx::pool::{PoolConnection, PoolOptions};
 
 use crate::connection::{Connection, Connections, Transaction};
-use crate::{BoxFuture, Error};
+use crate::interruptible::{Begun, Interruptible};
+use crate::{BoxFuture, Error, aside};
 
 /// One for renewals and one for settlements, so that neither waits for the other.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 const CONNECTIONS: u32 = 2;
 
 /// How long one of them may take to open, and is kept without use.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 const OPENING: Duration = Duration::from_secs(5);
-#[cfg(any(feature = "mysql", feature = "postgres"))]
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How long the pool is waited for before one beside it is taken.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Connections to the database of a pool, beside it, opened when they are needed. They are driven on a thread of their own,
+/// so that they answer while handlers block all others.
+pub(super) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
 
-/// Connections to the database of a pool, beside it, opened when they are needed.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-pub(super) fn beside<DB>(pool: &sqlx::Pool<DB>) -> Arc<dyn Connections>
+impl<DB: sqlx::Database> Beside<DB> {
+    pub(super) fn of(pool: &sqlx::Pool<DB>) -> Self {
+        let few = PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(OPENING).idle_timeout(IDLE);
+        Self(few.connect_lazy_with((*pool.connect_options()).clone()))
+    }
+
+    async fn acquire(&self) -> Result<PoolConnection<DB>, Error> {
+        let pool = self.0.clone();
+        let acquired = aside::spawn(async move { pool.acquire().await }).await;
+        let acquired = acquired.unwrap_or(Err(sqlx::Error::WorkerCrashed));
+        acquired.map_err(Error::database("taking a connection beside the pool"))
+    }
+}
+
+impl<DB: sqlx::Database> Connections for Beside<DB>
 where
-    DB: sqlx::Database,
-    sqlx::Pool<DB>: Connections,
+    PoolConnection<DB>: Connection,
 {
-    let few = sqlx::pool::PoolOptions::<DB>::new().max_connections(CONNECTIONS);
-    let options = (*pool.connect_options()).clone();
-    Arc::new(few.acquire_timeout(OPENING).idle_timeout(IDLE).connect_lazy_with(options))
-}
-
-/// The connections of a pool, and those beside it while the pool has none.
-pub(super) struct OrBeside {
-    pub(super) pool: Arc<dyn Connections>,
-    pub(super) beside: Arc<dyn Connections>,
-}
-
-impl Connections for OrBeside {
     fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
-        Box::pin(first(self.pool.connection(), || self.beside.connection()))
+        Box::pin(async {
+            let connection = Interruptible::new(self.acquire().await?);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
     }
 
     fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        Box::pin(first(self.pool.transaction(begin), move || self.beside.transaction(begin)))
-    }
-}
-
-/// What the pool gives in time, or what is found beside it. The pool's error is the one that counts: the other only tells
-/// that there was no way around it.
-async fn first<'a, T>(
-    pool: BoxFuture<'a, Result<T, Error>>,
-    beside: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
-) -> Result<T, Error> {
-    let busy = || Error::database("taking a connection from the pool")(sqlx::Error::PoolTimedOut);
-    match timeout(PATIENCE, pool).await.unwrap_or_else(|_| Err(busy())) {
-        Err(error) if error.is_busy_pool() => beside().await.map_err(|_| error),
-        other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn giving(one: u8) -> BoxFuture<'static, Result<u8, Error>> {
-        Box::pin(async move { Ok(one) })
-    }
-
-    fn failing(source: sqlx::Error) -> BoxFuture<'static, Result<u8, Error>> {
-        Box::pin(async { Err(Error::database("testing")(source)) })
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_beside_the_pool_is_taken_only_where_the_pool_has_none_in_time() {
-        let silent = || Box::pin(std::future::pending());
-        assert_eq!(first(giving(1), || giving(2)).await.unwrap(), 1);
-        assert_eq!(first(silent(), || giving(2)).await.unwrap(), 2);
-        assert_eq!(first(failing(sqlx::Error::PoolTimedOut), || giving(2)).await.unwrap(), 2);
-        let refused = first(failing(sqlx::Error::PoolClosed), || giving(2)).await.unwrap_err();
-        assert!(matches!(refused, Error::Database { source: sqlx::Error::PoolClosed, .. }), "{refused}");
-        let neither = first(silent(), || failing(sqlx::Error::PoolClosed)).await;
-        assert!(neither.unwrap_err().is_outage(), "it is tried again");
+        Box::pin(async move {
+            let transaction = Begun::begin(self.acquire().await?, begin).await?;
+            Ok(Box::new(transaction) as Box<dyn Transaction>)
+        })
     }
 }

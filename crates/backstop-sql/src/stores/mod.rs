@@ -1,10 +1,12 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
 mod alike;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 mod beside;
 mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+mod or_beside;
 mod plain_inserts;
 mod plans;
 #[cfg(feature = "postgres")]

@@ -11,7 +11,7 @@ use backstop_core::{Event, Timestamp};
 use tokio::time::timeout;
 
 use super::alike::gather;
-use super::beside::OrBeside;
+use super::or_beside::OrBeside;
 use super::row::{self, int};
 use super::statements::{Statements, key};
 use super::{Change, ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
@@ -204,8 +204,12 @@ impl SqlStore {
         Ok(changed)
     }
 
-    async fn ids_still_claimed(&self, rows: &[(String, Claim)]) -> Result<Vec<String>, Error> {
-        let mut connection = self.connection().await?;
+    async fn ids_still_claimed(
+        &self,
+        connections: &Arc<dyn Connections>,
+        rows: &[(String, Claim)],
+    ) -> Result<Vec<String>, Error> {
+        let mut connection = self.connection_of(connections).await?;
         let mut claimed = Vec::new();
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
@@ -484,7 +488,14 @@ impl Store for SqlStore {
     }
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
-        Box::pin(self.in_time(self.ids_still_claimed(rows)))
+        Box::pin(self.in_time(async move {
+            if let Some(beside) = &self.beside
+                && let Ok(claimed) = self.ids_still_claimed(beside, rows).await
+            {
+                return Ok(claimed);
+            }
+            self.ids_still_claimed(&self.connections, rows).await
+        }))
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{MySql, MySqlConnection, Pool, Transaction};
 
-use super::beside::beside;
+use super::beside::Beside;
 use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};
@@ -24,7 +24,7 @@ impl Supported for MySql {
     }
 
     fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
-        Some(beside(pool))
+        Some(Arc::new(Beside::of(pool)))
     }
 
     fn seam(connection: &mut MySqlConnection) -> &mut dyn Connection {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
-use super::beside::beside;
+use super::beside::Beside;
 use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::wake_up::WakeUps;
@@ -26,7 +26,7 @@ impl Supported for Postgres {
     }
 
     fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
-        Some(beside(pool))
+        Some(Arc::new(Beside::of(pool)))
     }
 
     fn seam(connection: &mut PgConnection) -> &mut dyn Connection {
