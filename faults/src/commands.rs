@@ -8,7 +8,7 @@
 //! | `hog <connections>` | takes connections out of the pool and keeps them | `hogged <connections>` |
 //! | `free` | gives them back | |
 //! | `transact <number> <words>` | runs a [script](crate::transacting) in the background | |
-//! | `rest` | waits until no script runs | `resting` |
+//! | `rest` | waits until no script and no replay runs | `resting` |
 //! | `replay` | replays what is dead, in the background | |
 //! | `tell` | | `told <late> <handled> <hot refused>` |
 //! | `close` | closes the outbox and ends | `closed`, or `closed <error>` |
@@ -60,7 +60,7 @@ pub(crate) async fn obey<DB: Supported>(
             }
             ["replay"] => {
                 let dead = outbox.dead();
-                tokio::spawn(async move {
+                scripts.run_in_background(async move {
                     if let Err(error) = dead.replay_all(DeadFilter::default()).run().await {
                         eprintln!("{error}");
                     }

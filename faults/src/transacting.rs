@@ -67,11 +67,19 @@ impl Scripts {
         let (scripts, number) = (self.clone(), number.to_owned());
         let (outbox, pool) = (outbox.clone(), pool.clone());
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        self.open.send_modify(|open| *open += 1);
-        tokio::spawn(async move {
+        self.run_in_background(async move {
             if let Err(error) = scripts.run(&outbox, &pool, &number, &words).await {
                 eprintln!("transaction {number}: {error:#}");
             }
+        });
+    }
+
+    /// Runs something that changes rows, and counts as a script.
+    pub(crate) fn run_in_background(self: &Arc<Self>, work: impl Future<Output = ()> + Send + 'static) {
+        let scripts = self.clone();
+        self.open.send_modify(|open| *open += 1);
+        tokio::spawn(async move {
+            work.await;
             scripts.open.send_modify(|open| *open -= 1);
         });
     }

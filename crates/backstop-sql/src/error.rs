@@ -308,6 +308,11 @@ impl Error {
         }
     }
 
+    /// Whether the pool had no connection in time.
+    pub(crate) fn is_busy_pool(&self) -> bool {
+        matches!(self, Self::Database { source: sqlx::Error::PoolTimedOut, .. })
+    }
+
     /// The same error, where more is known of what was being done.
     pub(crate) fn doing(self, doing: &'static str) -> Self {
         match self {

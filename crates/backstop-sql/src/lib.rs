@@ -13,6 +13,7 @@
     allow(dead_code, unused_imports, unused_macros, reason = "what only the databases need")
 )]
 
+mod aside;
 pub mod connection;
 mod error;
 mod interruptible;

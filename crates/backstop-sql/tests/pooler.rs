@@ -6,10 +6,10 @@ use std::time::Duration;
 use backstop_core::inspect::Health;
 use backstop_core::{Event, Failure};
 use backstop_sql::outbox::purge;
-use backstop_sql::store::DeadFilter;
-use backstop_sql::{Error, Outbox};
+use backstop_sql::store::{DeadFilter, SqlStore, Store as _};
+use backstop_sql::{Error, Outbox, TableName};
 use backstop_testkit::eventually;
-use backstop_testkit::handlers::{Failing, Recording};
+use backstop_testkit::handlers::{Failing, Recording, Slow};
 use backstop_testkit::servers::{PostgresDatabase, postgres};
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres};
@@ -70,6 +70,31 @@ async fn two_nodes_and_many_writers_share_five_connections_and_each_event_is_del
         (recorder.events().len(), writer.store().census(1_000).await.unwrap().done.events),
         (300, 300)
     );
+}
+
+#[tokio::test]
+async fn what_was_handled_is_written_through_it_although_the_application_keeps_every_connection_of_its_pool()
+{
+    let Some((_database, pool)) = pooled().await else { return };
+    let options = (*pool.connect_options()).clone();
+    let small = PgPoolOptions::new().max_connections(2).connect_with(options).await.unwrap();
+    let gate = Slow::gated();
+    let outbox = Outbox::multi_node(small.clone())
+        .behind_pooler(true)
+        .claim_locking(MINUTES)
+        .interval(SOON)
+        .on("Order", "OrderPlaced", gate.clone())
+        .start();
+    let outbox = outbox.await.unwrap();
+    commit(&outbox, 0..5).await.unwrap();
+    gate.until_began(1).await;
+    let all = [small.acquire().await.unwrap(), small.acquire().await.unwrap()];
+    gate.open();
+    let table = SqlStore::on(pool, TableName::default()).behind_pooler();
+    eventually("all to be done", async || table.census(10).await.unwrap().done.events == 5).await;
+    drop(all);
+    outbox.close().await.unwrap();
+    assert_eq!(gate.began(), 5, "each once");
 }
 
 #[tokio::test]

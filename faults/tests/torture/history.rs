@@ -139,6 +139,12 @@ impl Kind {
     pub(crate) fn may_be_tolerated(self) -> bool {
         matches!(self, Self::Stopped | Self::Locked | Self::Hogged | Self::Blocked | Self::Stalled)
     }
+
+    /// Whether it costs a node that lives none of its claims, however long it takes: they are renewed on connections and on
+    /// a thread that the application cannot take.
+    pub(crate) fn leaves_claims_alone(self) -> bool {
+        matches!(self, Self::ClockMoved | Self::SessionsEnded | Self::Hogged | Self::Blocked)
+    }
 }
 
 impl Story {

@@ -179,9 +179,7 @@ fn is_explained(history: &History, before: &Call, after: &Call) -> bool {
         |fault: &&Fault| fault.life.as_ref().is_none_or(|life| *life == before.life || *life == after.life);
     let mut near = history.faults.iter().filter(concerns).filter(|fault| {
         let length = fault.until - fault.from;
-        // Neither costs a node that lives its claims.
-        let harmless = matches!(fault.kind, Kind::ClockMoved | Kind::SessionsEnded);
-        !harmless && (!fault.kind.may_be_tolerated() || length >= history.tolerated)
+        !fault.kind.leaves_claims_alone() && (!fault.kind.may_be_tolerated() || length >= history.tolerated)
     });
     near.any(|fault| fault.from <= after.begun && fault.until >= since)
 }
@@ -246,7 +244,7 @@ fn may_be_uncounted(history: &History, story: &Story, call: &Call) -> bool {
                 // Also one that was called while its process was closing, which takes a while.
                 Kind::Killed | Kind::Closed => was_its_last && fault.until >= call.begun,
                 Kind::SessionsEnded => near,
-                Kind::ClockMoved => false,
+                kind if kind.leaves_claims_alone() => false,
                 _ => history.mode == Mode::Multi && near && fault.until - fault.from >= history.tolerated,
             }
     })

@@ -199,8 +199,8 @@ static DATABASE: &[Key] = &[
         "pool-size",
         Kind::Number { min: 1, max: 1_000 },
         Is("10"),
-        "How many connections are held at most. PostgreSQL takes up to three more, for wake-ups and for the lock of \
-         a single node.",
+        "How many connections are held at most. PostgreSQL takes up to five more, MariaDB up to three: for wake-ups, \
+         for the lock of a node, for renewing claims, and for settlements while the pool has none.",
     ),
     one(
         "migrate",

@@ -194,9 +194,9 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
             let store = SqlStore::new(DB::dialect(), connections.clone(), table.clone());
-            // Connections of one's own are somebody's decision: there is none beside them.
+            // Connections of one's own are somebody's decision: there are none beside them.
             let beside = if self.connections.is_none() { DB::beside(&self.pool) } else { None };
-            let store = store.done(self.done).time_zone(zone).renewing_on(beside);
+            let store = store.done(self.done).time_zone(zone).beside(beside);
             Arc::new(if self.reach == Reach::Pooled { store.behind_pooler() } else { store })
         });
         let ready = if self.migrate { store.migrate() } else { store.check() };

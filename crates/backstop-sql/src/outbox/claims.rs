@@ -12,8 +12,8 @@ use tokio::time::{Instant, timeout};
 
 use super::lifecycle::Lifecycle;
 use super::queues::Source;
-use crate::Error;
 use crate::store::{At, Claim, Store};
+use crate::{Error, aside};
 
 /// How long claims are good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,12 +161,14 @@ impl Renewer {
 
     /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
     /// out while its event is handled.
-    pub(super) async fn ensure(&self, id: &str) -> bool {
+    pub(super) async fn ensure(self: &Arc<Self>, id: &str) -> bool {
         if !self.held.is_short(id) {
             return true;
         }
         if let Some(claim) = self.held.of(id) {
-            self.renew(&[claim]).await;
+            // Where a handler that blocks cannot hold it up, and the connection with it.
+            let renewer = self.clone();
+            let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
         }
         !self.held.is_short(id)
     }
@@ -205,7 +207,7 @@ impl Renewer {
     }
 }
 
-/// Renews the claims that are held, in the background.
+/// Renews the claims that are held, in the background, on a thread that no handler can block.
 pub(super) struct Renewal {
     lifecycle: Lifecycle,
 }
@@ -213,7 +215,16 @@ pub(super) struct Renewal {
 impl Renewal {
     pub(super) fn start(renewer: Arc<Renewer>) -> Result<Self, Error> {
         let lifecycle = Lifecycle::default();
-        let renew = move |shutdown| renew_until(shutdown, renewer);
+        let renew = move |shutdown| {
+            let (pulse, every) = (Arc::new(Pulse::default()), renewer.terms.renew_every());
+            let renewal = aside::spawn(renew_until(shutdown, renewer, pulse.clone()));
+            async move {
+                tokio::select! {
+                    ended = renewal => drop(ended),
+                    () = pulse.beat(every) => {}
+                }
+            }
+        };
         lifecycle.start(renew, "the renewal of claims was closed and cannot be started again")?;
         Ok(Self { lifecycle })
     }
@@ -229,13 +240,56 @@ impl fmt::Debug for Renewal {
     }
 }
 
-async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>) {
+async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>, pulse: Arc<Pulse>) {
     let every = renewer.terms.renew_every();
     let mut next = Instant::now() + every;
+    let mut stood_still = false;
     while shutdown.interrupts(tokio::time::sleep_until(next)).await.is_some() {
         // Counted from its beginning: one that is swallowed must not take the time of the next with it.
         next = Instant::now() + every;
-        renewer.renew_all().await;
+        let stands_still = pulse.is_gone(SystemClock.ticks());
+        if stands_still && !stood_still {
+            tracing::error!(
+                claims = renewer.held.living().len(),
+                still_for = ?LONGEST_STANDSTILL,
+                "handlers block every thread of this node; its claims are not renewed any more, and other nodes take its \
+                 events when they have run out"
+            );
+        }
+        stood_still = stands_still;
+        if !stands_still {
+            renewer.renew_all().await;
+        }
+    }
+}
+
+/// A node whose handlers block every thread of its runtime keeps its claims for so long, and no longer: they may never end.
+const LONGEST_STANDSTILL: Duration = Duration::from_secs(300);
+
+/// When the runtime on which handlers run last did something else.
+struct Pulse(Mutex<Tick>);
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self(Mutex::new(SystemClock.ticks()))
+    }
+}
+
+impl Pulse {
+    /// Beats for as long as it runs on that runtime.
+    async fn beat(&self, every: Duration) {
+        loop {
+            *self.lock() = SystemClock.ticks();
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    fn is_gone(&self, now: Tick) -> bool {
+        now.since(*self.lock()) > LONGEST_STANDSTILL
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tick> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -259,6 +313,8 @@ async fn renew(store: &dyn Store, rows: &[(String, Claim)]) -> Result<(Claims, C
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+
     use super::*;
 
     fn claim() -> Claim {
@@ -310,6 +366,16 @@ mod tests {
         held.lock().insert("over".to_owned(), older(Duration::ZERO));
         assert!(held.is_short("over") && held.of("over").is_none());
         assert_eq!(held.living().len(), 2, "one that has run out is not ours any more");
+    }
+
+    #[tokio::test]
+    async fn a_runtime_that_has_not_moved_for_five_minutes_loses_its_claims() {
+        let (pulse, moment) = (Pulse::default(), Duration::from_millis(5));
+        let at_last = *pulse.lock() + LONGEST_STANDSTILL;
+        assert!(!pulse.is_gone(at_last) && pulse.is_gone(at_last + moment));
+        tokio::time::sleep(moment).await;
+        let _ = pulse.beat(moment).now_or_never();
+        assert!(!pulse.is_gone(at_last + moment));
     }
 
     #[test]

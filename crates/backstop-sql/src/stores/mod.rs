@@ -1,9 +1,12 @@
 //! One folder per database, each with the same files: what differs between them, and nothing else.
 
 mod alike;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod beside;
 mod kind;
 #[cfg(feature = "mysql")]
 pub(crate) mod mysql;
+mod or_beside;
 mod plain_inserts;
 mod plans;
 #[cfg(feature = "postgres")]
@@ -47,8 +50,8 @@ pub trait Supported: sqlx::Database {
     #[doc(hidden)]
     fn connections(pool: sqlx::Pool<Self>) -> Arc<dyn Connections>;
 
-    /// A connection beside the pool, opened when it is needed, for what must not wait for the application. None where one
-    /// more would help nobody.
+    /// Connections beside the pool, opened when they are needed, for what must not wait for the application. None where more
+    /// of them would help nobody.
     #[doc(hidden)]
     fn beside(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
         None

@@ -51,10 +51,6 @@ pub(super) trait Session: Sized + Send + Sync + 'static {
 /// few seconds.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 
-/// How long a connection beside the pool may take to open, and is kept without use.
-pub(super) const BESIDE: Duration = Duration::from_secs(5);
-pub(super) const IDLE: Duration = Duration::from_secs(60);
-
 /// How often a pool is asked, and how long each time: it tries whether a connection still answers before it gives it
 /// away, and one that fell silent is dropped with the question.
 const ASKED: u32 = 9;

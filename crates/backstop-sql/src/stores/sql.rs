@@ -11,6 +11,7 @@ use backstop_core::{Event, Timestamp};
 use tokio::time::timeout;
 
 use super::alike::gather;
+use super::or_beside::OrBeside;
 use super::row::{self, int};
 use super::statements::{Statements, key};
 use super::{Change, ClaimQuestion, DatabaseKind, Dialect, Explanation, Supported};
@@ -56,8 +57,10 @@ const TRIES: u32 = 5;
 pub struct SqlStore {
     pub(super) dialect: &'static dyn Dialect,
     pub(super) connections: Arc<dyn Connections>,
-    /// A connection that the application cannot take: claims must be renewed while it has all of the pool's.
+    /// Connections that the application cannot take: claims must be renewed while it has all of the pool's.
     beside: Option<Arc<dyn Connections>>,
+    /// Where what became of events is written: the pool, and beside it while the application has all of its connections.
+    settling: Arc<dyn Connections>,
     pub(super) table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
@@ -114,14 +117,21 @@ impl SqlStore {
     /// Works through a pooler that shares connections between transactions, as PgBouncer does in transaction
     /// mode: nothing is prepared, and each statement is a transaction.
     pub fn behind_pooler(mut self) -> Self {
-        self.connections = Arc::new(Pooled(self.connections));
-        self.beside = self.beside.map(|beside| Arc::new(Pooled(beside)) as Arc<dyn Connections>);
+        let pooled = |connections| Arc::new(Pooled(connections)) as Arc<dyn Connections>;
+        self.connections = pooled(self.connections);
+        self.beside = self.beside.map(pooled);
+        self.settling = pooled(self.settling);
         self.pooled = true;
         self
     }
 
-    /// Renews claims on these connections, and on the pool's where they fail.
-    pub(crate) fn renewing_on(mut self, beside: Option<Arc<dyn Connections>>) -> Self {
+    /// Renews claims on these connections, and on the pool's where they fail; settles on the pool's, and on these where it
+    /// has none.
+    pub(crate) fn beside(mut self, beside: Option<Arc<dyn Connections>>) -> Self {
+        if let Some(beside) = &beside {
+            let (pool, beside) = (self.connections.clone(), beside.clone());
+            self.settling = Arc::new(OrBeside { pool, beside });
+        }
         self.beside = beside;
         self
     }
@@ -133,6 +143,7 @@ impl SqlStore {
     ) -> Self {
         Self {
             dialect,
+            settling: connections.clone(),
             connections,
             beside: None,
             table,
@@ -193,8 +204,12 @@ impl SqlStore {
         Ok(changed)
     }
 
-    async fn ids_still_claimed(&self, rows: &[(String, Claim)]) -> Result<Vec<String>, Error> {
-        let mut connection = self.connection().await?;
+    async fn ids_still_claimed(
+        &self,
+        connections: &Arc<dyn Connections>,
+        rows: &[(String, Claim)],
+    ) -> Result<Vec<String>, Error> {
+        let mut connection = self.connection_of(connections).await?;
         let mut claimed = Vec::new();
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
@@ -234,7 +249,14 @@ impl SqlStore {
     }
 
     pub(super) async fn connection(&self) -> Result<Box<dyn Connection + '_>, Error> {
-        Ok(Box::new(Zoned { inner: self.connections.connection().await?, zone: self.zone }))
+        self.connection_of(&self.connections).await
+    }
+
+    async fn connection_of<'a>(
+        &self,
+        connections: &'a Arc<dyn Connections>,
+    ) -> Result<Box<dyn Connection + 'a>, Error> {
+        Ok(Box::new(Zoned { inner: connections.connection().await?, zone: self.zone }))
     }
 
     /// Runs a statement within the caller's transaction.
@@ -467,12 +489,19 @@ impl Store for SqlStore {
     }
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
-        Box::pin(self.in_time(self.ids_still_claimed(rows)))
+        Box::pin(self.in_time(async move {
+            if let Some(beside) = &self.beside
+                && let Ok(claimed) = self.ids_still_claimed(beside, rows).await
+            {
+                return Ok(claimed);
+            }
+            self.ids_still_claimed(&self.connections, rows).await
+        }))
     }
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(self.in_time(async move {
-            let mut connection = self.connection().await?;
+            let mut connection = self.connection_of(&self.settling).await?;
             let mut settled = 0;
             for alike in gather(settles) {
                 let statement = self.statements().settle(at, &alike);
@@ -484,7 +513,7 @@ impl Store for SqlStore {
 
     fn unsettled<'a>(&'a self, settles: &'a [Settle]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         Box::pin(self.in_time(async move {
-            let mut connection = self.connection().await?;
+            let mut connection = self.connection_of(&self.settling).await?;
             let mut unsettled = Vec::new();
             for alike in gather(settles) {
                 let statement = self.statements().unsettled(&alike);

@@ -1,5 +1,6 @@
 //! The whole outbox on each database: what the machinery promises must not depend on where the table is.
 
+mod blocked;
 mod settling;
 mod truth;
 

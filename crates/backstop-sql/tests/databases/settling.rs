@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_core::inspect::Health;
-use backstop_sql::{Error, Outbox};
+use backstop_sql::store::{SqlStore, Store as _};
+use backstop_sql::{Error, Outbox, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 
@@ -147,6 +148,27 @@ backstop_testkit::suite! {
         let refused = Outbox::single_node(pool).start().await;
         place.run(&afterwards).await;
         assert!(matches!(refused, Err(Error::NotPermitted { .. })), "{refused:?}");
+    }
+}
+
+backstop_testkit::suite! {
+    over { postgres: fresh_postgres, mysql: fresh_mysql }
+
+    async fn what_was_handled_is_written_although_the_application_keeps_every_connection_of_the_pool(place) {
+        let small = place.of_size(2).await;
+        let recorder = Recording::new();
+        let gate = Slow::gated().then(recorder.clone());
+        let outbox = Outbox::multi_node(small.clone()).claim_locking(MINUTES).interval(SOON)
+            .on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        append(&outbox, (0..20).map(order).collect()).await;
+        gate.until_began(1).await;
+        let all = [small.acquire().await.unwrap(), small.acquire().await.unwrap()];
+        gate.open();
+        let table = SqlStore::on(place.pool.clone(), TableName::default());
+        eventually("all to be done", async || table.census(100).await.unwrap().done.events == 20).await;
+        drop(all);
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.ids().len(), 20, "each once");
     }
 }
 

@@ -248,7 +248,7 @@ fn with_claims_a_fault_of_either_process_near_by_explains_a_repetition_and_no_ot
     let explaining = [
         fault(Kind::Killed, "a-1", 11 * SECOND, 11 * SECOND),
         fault(Kind::Stopped, "b-1", 9 * SECOND, 11 * SECOND),
-        fault(Kind::Blocked, "a-1", 10 * SECOND, 11 * SECOND),
+        fault(Kind::Stalled, "a-1", 10 * SECOND, 11 * SECOND),
         Fault { kind: Kind::Locked, life: None, from: 9 * SECOND, until: 11 * SECOND },
     ];
     for fault in explaining {
@@ -261,6 +261,8 @@ fn with_claims_a_fault_of_either_process_near_by_explains_a_repetition_and_no_ot
         fault(Kind::Stopped, "a-1", 11 * SECOND, 11 * SECOND + SECOND / 10),
         fault(Kind::ClockMoved, "a-1", 11 * SECOND, 11 * SECOND),
         fault(Kind::SessionsEnded, "a-1", 11 * SECOND, 11 * SECOND),
+        fault(Kind::Hogged, "a-1", 9 * SECOND, 12 * SECOND),
+        fault(Kind::Blocked, "a-1", 9 * SECOND, 12 * SECOND),
     ];
     for fault in beside {
         assert_eq!(judged(vec![fault.clone()]), 1, "{fault:?}");

@@ -7,10 +7,9 @@ pub(crate) mod open;
 
 use std::sync::Arc;
 
-use sqlx::pool::PoolOptions;
 use sqlx::{MySql, MySqlConnection, Pool, Transaction};
 
-use super::session::{BESIDE, IDLE};
+use super::beside::Beside;
 use super::{Dialect, Right, Share, Supported, session};
 use crate::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, TableName};
@@ -25,8 +24,7 @@ impl Supported for MySql {
     }
 
     fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
-        let one = PoolOptions::<Self>::new().max_connections(1).acquire_timeout(BESIDE).idle_timeout(IDLE);
-        Some(Arc::new(one.connect_lazy_with((*pool.connect_options()).clone())))
+        Some(Arc::new(Beside::of(pool)))
     }
 
     fn seam(connection: &mut MySqlConnection) -> &mut dyn Connection {

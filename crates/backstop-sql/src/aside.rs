@@ -1,0 +1,33 @@
+//! A thread of this crate's own, for what must go on while handlers block the threads of the application's runtime.
+
+use std::sync::LazyLock;
+use std::{io, thread};
+
+use tokio::runtime::{Builder, Handle};
+use tokio::task::JoinHandle;
+use tracing::instrument::WithSubscriber as _;
+
+/// It is started when it is first needed and lasts as long as the process: a connection that was opened there is driven
+/// there, whoever uses it.
+static ASIDE: LazyLock<io::Result<Handle>> = LazyLock::new(|| {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let drive = move || runtime.block_on(std::future::pending::<()>());
+    thread::Builder::new().name("backstop-aside".to_owned()).spawn(drive)?;
+    Ok(handle)
+});
+
+/// Runs something there. Where no such thread can be had it runs with everything else.
+pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let work = work.with_current_subscriber();
+    match &*ASIDE {
+        Ok(aside) => aside.spawn(work),
+        Err(error) => {
+            tracing::warn!(%error, "there is no thread for the renewal of claims; a handler that blocks holds it up");
+            tokio::spawn(work)
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Connections beside the application's pool, for what must not wait for the application: claims are renewed on them, and
+//! what became of events is written on them while the pool has none.
+
+use std::time::Duration;
+
+use sqlx::pool::{PoolConnection, PoolOptions};
+
+use crate::connection::{Connection, Connections, Transaction};
+use crate::interruptible::{Begun, Interruptible};
+use crate::{BoxFuture, Error, aside};
+
+/// One for renewals and one for settlements, so that neither waits for the other.
+const CONNECTIONS: u32 = 2;
+
+/// How long one of them may take to open, and is kept without use.
+const OPENING: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Connections to the database of a pool, beside it, opened when they are needed. They are driven on a thread of their own,
+/// so that they answer while handlers block all others.
+pub(super) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
+
+impl<DB: sqlx::Database> Beside<DB> {
+    pub(super) fn of(pool: &sqlx::Pool<DB>) -> Self {
+        let few = PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(OPENING).idle_timeout(IDLE);
+        Self(few.connect_lazy_with((*pool.connect_options()).clone()))
+    }
+
+    async fn acquire(&self) -> Result<PoolConnection<DB>, Error> {
+        let pool = self.0.clone();
+        let acquired = aside::spawn(async move { pool.acquire().await }).await;
+        let acquired = acquired.unwrap_or(Err(sqlx::Error::WorkerCrashed));
+        acquired.map_err(Error::database("taking a connection beside the pool"))
+    }
+}
+
+impl<DB: sqlx::Database> Connections for Beside<DB>
+where
+    PoolConnection<DB>: Connection,
+{
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
+        Box::pin(async {
+            let connection = Interruptible::new(self.acquire().await?);
+            Ok(Box::new(connection) as Box<dyn Connection>)
+        })
+    }
+
+    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
+        Box::pin(async move {
+            let transaction = Begun::begin(self.acquire().await?, begin).await?;
+            Ok(Box::new(transaction) as Box<dyn Transaction>)
+        })
+    }
+}
