@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sqlx::pool::{PoolConnection, PoolOptions};
+use sqlx::pool::PoolConnection;
 
 use crate::connection::{Connection, Connections, Transaction};
 use crate::interruptible::{Begun, Interruptible};
@@ -22,7 +22,9 @@ pub(super) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
 
 impl<DB: sqlx::Database> Beside<DB> {
     pub(super) fn of(pool: &sqlx::Pool<DB>) -> Self {
-        let few = PoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(OPENING).idle_timeout(IDLE);
+        // What the application does to a connection, such as choosing a schema, is done to these too.
+        let few = pool.options().clone().min_connections(0).max_connections(CONNECTIONS);
+        let few = few.acquire_timeout(OPENING).idle_timeout(IDLE);
         Self(few.connect_lazy_with((*pool.connect_options()).clone()))
     }
 

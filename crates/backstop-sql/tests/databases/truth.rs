@@ -402,6 +402,34 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
+    over { postgres: fresh_postgres }
+
+    async fn connections_beside_the_pool_see_the_table_that_its_own_see(place) {
+        const GRACE: Duration = Duration::from_millis(900);
+        // Another table of the same name, where a connection looks by itself.
+        let decoy = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).interval(NEVER).start().await.unwrap();
+        place.run("create schema elsewhere").await;
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3).min_connections(1).after_connect(|connection, _| {
+            Box::pin(async move { sqlx::query("set search_path to elsewhere").execute(connection).await.map(drop) })
+        });
+        let pool = pool.connect_with((*place.pool.connect_options()).clone()).await.unwrap();
+        let gate = backstop_testkit::handlers::Slow::gated();
+        let outbox = Outbox::multi_node(pool.clone()).claim_locking(GRACE * 2).hot_grace(GRACE).interval(SOON).worker_count(1)
+            .on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(named("a")).await.unwrap();
+        tx.commit().await.unwrap();
+        gate.until_began(1).await;
+        tokio::time::sleep(GRACE * 4).await; // twice what a claim lasts
+        gate.open();
+        eventually("it to be done", async || outbox.store().census(10).await.unwrap().done.events == 1).await;
+        outbox.close().await.unwrap();
+        decoy.close().await.unwrap();
+        assert_eq!((gate.began(), outbox.metrics().settle_late.total()), (1, 0));
+    }
+}
+
+backstop_testkit::suite! {
     over { postgres: fresh_postgres, mysql: fresh_mysql }
 
     async fn claims_are_renewed_while_the_application_has_every_connection_of_the_pool(place) {
