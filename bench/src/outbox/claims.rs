@@ -12,7 +12,7 @@ use crate::report::Bound::{AtLeast, AtMost, Under};
 use crate::report::{Bound, Claim, Report};
 
 /// One contender against another, round by round.
-const RATIOS: [(&str, &str, Bound); 19] = [
+const RATIOS: [(&str, &str, Bound); 20] = [
     (SINGLE, RAW_SELECT_DONE, AtLeast(0.8)),
     (SINGLE_DEFAULTS, RAW_SELECT_DONE, AtLeast(0.4)),
     (SINGLE, GRAPHILE_ONE, AtLeast(1.5)),
