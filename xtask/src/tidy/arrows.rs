@@ -11,8 +11,7 @@ const TESTKIT: &str = "backstop-testkit";
 const FACADE: &str = "backstop";
 const CLI: &str = "backstop-cli";
 /// A crate for each medium. They share core's traits and never meet.
-const MEDIA: [&str; 5] =
-    ["backstop-sql", "backstop-kafka", "backstop-disk", "backstop-http", "backstop-redis"];
+const MEDIA: [&str; 4] = ["backstop-sql", "backstop-kafka", "backstop-disk", "backstop-http"];
 const ADMIN: &str = "backstop-admin";
 
 pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
