@@ -8,6 +8,7 @@ mod manifest;
 mod program;
 mod say;
 mod services;
+mod source;
 mod suite;
 mod tidy;
 mod workspace;
