@@ -2,7 +2,6 @@
 
 mod book;
 mod citation;
-mod source;
 
 use std::process::ExitCode;
 
@@ -10,6 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::fault::Fault;
 use crate::say::say;
+use crate::source::{self, Source};
 use crate::workspace::{Workspace, entries, file_name, read};
 use book::{Book, Rule, Stand};
 use citation::Citation;
@@ -34,7 +34,7 @@ struct Progress<'a> {
 }
 
 pub(crate) fn run(workspace: &Workspace, area: Option<&str>) -> Result<ExitCode> {
-    let conformance = Conformance::read(workspace)?;
+    let conformance = Conformance::read(workspace, &source::all(workspace)?)?;
     if conformance.books.is_empty() {
         say!("there is no rule book under docs/conformance yet");
     }
@@ -56,7 +56,7 @@ pub(crate) fn run(workspace: &Workspace, area: Option<&str>) -> Result<ExitCode>
 }
 
 impl Conformance {
-    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
+    pub(crate) fn read(workspace: &Workspace, sources: &[Source]) -> Result<Self> {
         let mut books = Vec::new();
         let mut citations = Vec::new();
         let mut faults = Vec::new();
@@ -68,8 +68,8 @@ impl Conformance {
             books.push(book);
             faults.extend(wrong);
         }
-        for path in workspace.rust_files()? {
-            let (cited, wrong) = citation::read(&workspace.shown(&path), &read(&path)?);
+        for source in sources {
+            let (cited, wrong) = citation::read(source);
             citations.extend(cited);
             faults.extend(wrong);
         }
@@ -165,7 +165,7 @@ mod tests {
 
     fn conformance(book: &str, source: &str) -> Conformance {
         let (book, mut faults) = Book::parse("outbox", "docs/conformance/outbox.md", book);
-        let (citations, wrong) = citation::read("a.rs", source);
+        let (citations, wrong) = citation::read(&Source::skim("a.rs", source));
         faults.extend(wrong);
         Conformance { books: vec![book], citations, faults }
     }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::manifest;
 use crate::program;
 use crate::say::say;
-use crate::workspace::{Workspace, read};
+use crate::workspace::Workspace;
 
 const FACADE: &str = "backstop";
 
@@ -23,12 +23,12 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
 ];
 
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
-    let manifest = workspace.path("crates").join(FACADE).join("Cargo.toml");
-    if !manifest.is_file() {
+    let packages = manifest::packages(workspace.root())?;
+    let Some(facade) = packages.into_iter().find(|package| package.name == FACADE) else {
         say!("there is no crate `{FACADE}` yet, so there are no features to build");
         return Ok(());
-    }
-    let mut features = manifest::features(&read(&manifest)?);
+    };
+    let mut features = facade.features;
     // `default` builds with every other check of the workspace.
     features.retain(|feature| feature != "default");
     let mut faults = Vec::new();

@@ -8,6 +8,7 @@ mod manifest;
 mod program;
 mod say;
 mod services;
+mod source;
 mod suite;
 mod tidy;
 mod workspace;
@@ -30,7 +31,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Real servers for tests: PostgreSQL, PgBouncer, MariaDB, Redis and Kafka
+    /// Real servers for tests: PostgreSQL, PgBouncer, MariaDB and Kafka
     #[command(subcommand)]
     Services(services::Action),
     /// Run the whole suite on real servers; ends with `N passed, N failed, N skipped`

@@ -1,12 +1,19 @@
-//! Reading as much of a `Cargo.toml` as the checks need: its sections, keys and the lines they stand on.
+//! What cargo says about our crates: where they are, what they depend on, and which features they have.
 
-/// One `key = value` of a manifest.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) section: String,
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) line: usize,
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use cargo_metadata::{DependencyKind, MetadataCommand};
+
+use crate::workspace::read;
+
+/// A crate of the workspace.
+#[derive(Debug)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) features: Vec<String>,
 }
 
 /// A dependency of a crate, under the name of its package.
@@ -17,135 +24,126 @@ pub(crate) struct Dependency {
     pub(crate) line: usize,
 }
 
-/// Every entry, top to bottom. A value that spans lines keeps its first line only.
-pub(crate) fn entries(manifest: &str) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let mut section = String::new();
-    let mut depth = 0_usize;
-    for (number, line) in (1..).zip(manifest.lines()) {
-        let line = without_comment(line).trim();
-        let continues = depth > 0;
-        depth = depth.saturating_add(count(line, ['[', '{'])).saturating_sub(count(line, [']', '}']));
-        if continues {
-            continue;
-        }
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            name.trim_matches(['[', ']']).trim().clone_into(&mut section);
-        } else if let Some((key, value)) = line.split_once('=') {
-            let key = key.trim().trim_matches('"').to_owned();
-            entries.push(Entry {
-                section: section.clone(),
-                key,
-                value: value.trim().to_owned(),
-                line: number,
-            });
-        }
-    }
-    entries
-}
-
-/// The dependencies of a crate in all their spellings: `a = "1"`, `a.workspace = true`, `[dependencies.a]`.
-pub(crate) fn dependencies(manifest: &str) -> Vec<Dependency> {
-    let mut found: Vec<Dependency> = Vec::new();
-    for entry in entries(manifest) {
-        let Some((kind, table)) = dependency_section(&entry.section) else { continue };
-        let name = table.unwrap_or_else(|| entry.key.split('.').next().unwrap_or_default());
-        let renamed = if table.is_some() { (entry.key == "package").then_some(&entry.value) } else { None };
-        let package = renamed
-            .map(|value| value.trim_matches('"').to_owned())
-            .or_else(|| inline_package(&entry.value))
-            .unwrap_or_else(|| name.to_owned());
-        let for_tests = kind == "dev-dependencies";
-        if !found.iter().any(|known| known.package == package && known.for_tests == for_tests) {
-            found.push(Dependency { package, for_tests, line: entry.line });
-        }
-    }
-    found
-}
-
-/// The names of a crate's features.
-pub(crate) fn features(manifest: &str) -> Vec<String> {
-    entries(manifest).into_iter().filter(|entry| entry.section == "features").map(|entry| entry.key).collect()
-}
-
-/// The kind of a dependency section and, for `[dependencies.name]`, the name.
-fn dependency_section(section: &str) -> Option<(&str, Option<&str>)> {
-    let start = ["dev-dependencies", "build-dependencies", "dependencies"].into_iter().find_map(|kind| {
-        let at = section.rfind(kind)?;
-        let begins = at == 0 || section.as_bytes()[at - 1] == b'.';
-        (begins && !section.starts_with("workspace")).then_some((at, kind))
-    })?;
-    let (at, kind) = start;
-    match section[at + kind.len()..].strip_prefix('.') {
-        Some(name) => Some((kind, Some(name.trim_matches('"')))),
-        None if at + kind.len() == section.len() => Some((kind, None)),
-        None => None,
+impl Package {
+    /// Whether its manifest lies somewhere in a folder.
+    pub(crate) fn is_in(&self, folder: &Path) -> bool {
+        self.manifest.starts_with(folder)
     }
 }
 
-/// The real name in `{ package = "name", … }`.
-fn inline_package(value: &str) -> Option<String> {
-    let fields = value.strip_prefix('{')?.strip_suffix('}')?;
-    let (_, after) = fields.split_once("package")?;
-    Some(after.trim_start().strip_prefix('=')?.trim_start().strip_prefix('"')?.split('"').next()?.to_owned())
+/// The crates of a workspace, sorted by name.
+pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .with_context(|| format!("cannot read the manifests below {}; correct them", root.display()))?;
+    let mut packages = metadata.packages.into_iter().map(package).collect::<Result<Vec<_>>>()?;
+    packages.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(packages)
 }
 
-fn without_comment(line: &str) -> &str {
-    let mut quoted = false;
-    for (at, c) in line.char_indices() {
-        match c {
-            '"' => quoted = !quoted,
-            '#' if !quoted => return &line[..at],
-            _ => {}
+fn package(found: cargo_metadata::Package) -> Result<Package> {
+    let manifest = found.manifest_path.into_std_path_buf();
+    let text = read(&manifest)?;
+    let dependency = |found: cargo_metadata::Dependency| {
+        let for_tests = found.kind == DependencyKind::Development;
+        let line = line_of(found.rename.as_ref().unwrap_or(&found.name), for_tests, &text);
+        Dependency { package: found.name, for_tests, line }
+    };
+    Ok(Package {
+        name: found.name.to_string(),
+        manifest,
+        dependencies: found.dependencies.into_iter().map(dependency).collect(),
+        features: found.features.into_keys().collect(),
+    })
+}
+
+/// The line on which a dependency stands, which cargo does not tell: the first that begins with its name, or the
+/// heading of its own table. It is for the reader of a fault, so the first line will do where none is found.
+fn line_of(name: &str, for_tests: bool, manifest: &str) -> usize {
+    let mut heading = "";
+    let found = (1..).zip(manifest.lines().map(str::trim)).find(|(_, line)| {
+        if line.starts_with('[') {
+            heading = line;
         }
-    }
-    line
-}
-
-fn count(line: &str, which: [char; 2]) -> usize {
-    let mut quoted = false;
-    let outside = line.chars().filter(|c| {
-        quoted ^= *c == '"';
-        !quoted && which.contains(c)
+        let own_table =
+            line.starts_with('[') && line.trim_matches(['[', ']', '"']).ends_with(&format!(".{name}"));
+        let key = line.trim_start_matches('"').strip_prefix(name);
+        let is_key = key.is_some_and(|rest| rest.starts_with(['.', ' ', '=', '"']));
+        heading.contains("dev-dependencies") == for_tests
+            && heading.contains("dependencies")
+            && (own_table || is_key)
     });
-    outside.count()
+    found.map_or(1, |(number, _)| number)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
-    fn names(manifest: &str, for_tests: bool) -> Vec<String> {
-        let of_kind = dependencies(manifest).into_iter().filter(|found| found.for_tests == for_tests);
-        of_kind.map(|found| found.package).collect()
+    /// What cargo says about a crate with this manifest.
+    fn packaged(manifest: &str) -> Package {
+        let folder = tempfile::tempdir().unwrap();
+        let package = "[package]\nname = \"x\"\nedition = \"2024\"\n";
+        fs::create_dir(folder.path().join("src")).unwrap();
+        fs::write(folder.path().join("src/lib.rs"), "").unwrap();
+        fs::write(folder.path().join("Cargo.toml"), format!("{package}{manifest}")).unwrap();
+        packages(folder.path()).unwrap().pop().unwrap()
+    }
+
+    /// The names of dependencies, with the lines they stand on after the three of the package itself.
+    fn named(manifest: &str, for_tests: bool) -> Vec<(String, usize)> {
+        let of_kind =
+            packaged(manifest).dependencies.into_iter().filter(|found| found.for_tests == for_tests);
+        let mut named: Vec<_> = of_kind.map(|found| (found.package, found.line - 3)).collect();
+        named.sort();
+        named
+    }
+
+    fn expected(names: &[(&str, usize)]) -> Vec<(String, usize)> {
+        names.iter().map(|(name, line)| ((*name).to_owned(), *line)).collect()
     }
 
     #[test]
-    fn dependencies_are_found_in_every_spelling() {
-        let manifest = "[package]\nname = \"x\"\n[dependencies]\na = \"1\" # why\nb.workspace = true\n\
+    fn dependencies_are_found_in_every_spelling_with_their_lines() {
+        let manifest = "[dependencies]\na = \"1\" # why\nb.version = \"1\"\n\
                         c = { package = \"real-c\", version = \"1\" }\n[dependencies.d]\nversion = \"1\"\n\
-                        optional = true\n[target.'cfg(unix)'.dependencies]\ne = \"1\"\n";
-        assert_eq!(names(manifest, false), ["a", "b", "real-c", "d", "e"]);
-        assert_eq!(dependencies(manifest)[1].line, 5);
+                        optional = true\n[target.'cfg(unix)'.dependencies]\ne = \"1\"\n[build-dependencies]\nf = \"1\"\n";
+        assert_eq!(
+            named(manifest, false),
+            expected(&[("a", 2), ("b", 3), ("d", 5), ("e", 9), ("f", 11), ("real-c", 4)])
+        );
     }
 
     #[test]
     fn dependencies_of_tests_are_told_apart() {
-        let manifest =
-            "[dependencies]\na = \"1\"\n[dev-dependencies]\nb = \"1\"\n[dev-dependencies.c]\npath = \"c\"\n";
-        assert_eq!(names(manifest, false), ["a"]);
-        assert_eq!(names(manifest, true), ["b", "c"]);
+        let manifest = "[dependencies]\na = \"1\"\n[dev-dependencies]\na = \"1\"\nab = \"1\"\n\
+                        [dev-dependencies.c]\npath = \"c\"\n";
+        assert_eq!(named(manifest, false), expected(&[("a", 2)]));
+        assert_eq!(named(manifest, true), expected(&[("a", 4), ("ab", 5), ("c", 6)]));
     }
 
     #[test]
     fn features_are_found_past_lists_of_many_lines() {
-        let manifest = "[features]\ndefault = []\nsqlite = [\n  \"dep:x\", # odd = sign\n  \"y/z\",\n]\n\"kafka\" = [\"k\"]\n\
-                        [lints]\nworkspace = true\n";
-        assert_eq!(features(manifest), ["default", "sqlite", "kafka"]);
+        let manifest = "[dependencies]\ny = { version = \"1\", optional = true }\n[features]\ndefault = []\n\
+                        sqlite = [\n  \"dep:y\", # odd = sign\n  \"y/z\",\n]\n\"kafka\" = [\"sqlite\"]\n";
+        assert_eq!(packaged(manifest).features, ["default", "kafka", "sqlite"]);
     }
 
     #[test]
     fn the_workspaces_own_table_is_no_dependency() {
-        assert!(dependencies("[workspace.dependencies]\na = \"1\"\n").is_empty());
+        assert!(packaged("[workspace.dependencies]\na = \"1\"\n").dependencies.is_empty());
+    }
+
+    #[test]
+    fn a_manifest_that_cargo_refuses_is_told_with_its_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("Cargo.toml"), "[package\n").unwrap();
+        let error = format!("{:#}", packages(folder.path()).unwrap_err());
+        assert!(error.starts_with("cannot read the manifests below "), "{error}");
+        assert!(error.contains("Cargo.toml"), "{error}");
     }
 }

@@ -13,7 +13,6 @@ mod port;
 mod postgres;
 mod process;
 mod readers;
-mod redis;
 mod room;
 mod server;
 

@@ -14,7 +14,9 @@ use clap::Args;
 
 use crate::conformance::Conformance;
 use crate::fault::Fault;
+use crate::manifest;
 use crate::say::say;
+use crate::source;
 use crate::workspace::Workspace;
 
 /// How the house is tidied.
@@ -34,13 +36,17 @@ struct Findings {
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let mut findings = Findings::default();
-    sources::check(workspace, &mut findings)?;
+    let sources = source::all(workspace)?;
+    let crates = manifest::packages(workspace.root())?;
+    let crates: Vec<_> =
+        crates.into_iter().filter(|package| package.is_in(&workspace.path("crates"))).collect();
+    sources::check(&sources, &mut findings);
     findings.faults.extend(mirrors::check(workspace)?);
-    findings.faults.extend(arrows::check(workspace)?);
-    findings.faults.extend(code_map::check(workspace)?);
+    findings.faults.extend(arrows::check(workspace, &crates));
+    findings.faults.extend(code_map::check(workspace, &crates)?);
     findings.faults.extend(links::check(workspace)?);
     findings.faults.extend(references::check(workspace, options.fix)?);
-    let conformance = Conformance::read(workspace)?;
+    let conformance = Conformance::read(workspace, &sources)?;
     findings.faults.extend(conformance.faults());
     findings.warnings.extend(conformance.warnings());
     Ok(findings.report())

@@ -65,17 +65,6 @@ impl Workspace {
         files.sort();
         Ok(files)
     }
-
-    /// The folders under `crates/` that hold a manifest, as (crate name, folder), sorted by name.
-    pub(crate) fn crates(&self) -> Result<Vec<(String, PathBuf)>> {
-        let mut crates: Vec<_> = entries(&self.root.join("crates"))?
-            .into_iter()
-            .filter(|folder| folder.join("Cargo.toml").is_file())
-            .map(|folder| (file_name(&folder), folder))
-            .collect();
-        crates.sort();
-        Ok(crates)
-    }
 }
 
 /// The last part of a path as text.

@@ -54,7 +54,7 @@ mod tests {
         let to = |url| with_address(url, "127.0.0.1:9".parse().unwrap());
         assert_eq!(to("postgres://u:p@db.example:5432/shop?a=b"), "postgres://u:p@127.0.0.1:9/shop?a=b");
         assert_eq!(to("mysql://u:p@ss@db/shop"), "mysql://u:p@ss@127.0.0.1:9/shop");
-        assert_eq!(to("redis://[::1]:6379"), "redis://127.0.0.1:9");
+        assert_eq!(to("postgres://[::1]:5432"), "postgres://127.0.0.1:9");
         assert_eq!(to("http://h?at=a@b/c"), "http://127.0.0.1:9?at=a@b/c");
         assert_eq!(to("kafka.example:9092"), "127.0.0.1:9");
     }
@@ -71,11 +71,11 @@ mod tests {
 
     #[test]
     fn an_address_has_a_port_also_where_the_url_has_none() {
-        assert_eq!(address("redis://:secret@cache:7000/1", 6379), "cache:7000");
-        assert_eq!(address("redis://cache", 6379), "cache:6379");
-        assert_eq!(address("redis:///1", 6379), "localhost:6379");
-        assert_eq!(address("redis://[::1]", 6379), "[::1]:6379");
-        assert_eq!(address("redis://[::1]:7", 6379), "[::1]:7");
+        assert_eq!(address("mysql://:secret@db:7000/shop", 3306), "db:7000");
+        assert_eq!(address("mysql://db", 3306), "db:3306");
+        assert_eq!(address("mysql:///shop", 3306), "localhost:3306");
+        assert_eq!(address("mysql://[::1]", 3306), "[::1]:3306");
+        assert_eq!(address("mysql://[::1]:7", 3306), "[::1]:7");
         assert_eq!(address("127.0.0.1:9092", 9092), "127.0.0.1:9092");
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::book::RuleId;
-use super::source::{self, Comment};
 use crate::fault::Fault;
+use crate::source::{Comment, Source};
 
 /// A rule, or all rules from one to another, that a test says it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,11 +32,12 @@ impl fmt::Display for Citation {
 }
 
 /// Every citation of a file, and what is wrong with those that do not count.
-pub(super) fn read(path: &str, text: &str) -> (Vec<Citation>, Vec<Fault>) {
+pub(super) fn read(source: &Source) -> (Vec<Citation>, Vec<Fault>) {
+    let path = source.path.as_str();
     let mut citations = Vec::new();
-    let mut faults = Vec::new();
-    for comment in source::comments(text) {
-        for list in lists(&comment) {
+    let mut faults: Vec<Fault> = source.unreadable.iter().cloned().collect();
+    for comment in &source.comments {
+        for list in lists(comment) {
             if !list.complete {
                 let what = "the list of rules does not end; close it with a full stop";
                 faults.push(Fault::new(path, list.line, what));
@@ -109,13 +110,13 @@ mod tests {
     use super::*;
 
     fn cited(text: &str) -> Vec<String> {
-        let (citations, faults) = read("a.rs", text);
+        let (citations, faults) = read(&Source::skim("a.rs", text));
         assert_eq!(faults, []);
         citations.iter().map(ToString::to_string).collect()
     }
 
     fn faults(text: &str) -> Vec<Fault> {
-        let (citations, faults) = read("a.rs", text);
+        let (citations, faults) = read(&Source::skim("a.rs", text));
         assert_eq!(citations, []);
         faults
     }
@@ -151,6 +152,11 @@ mod tests {
     fn a_citation_in_an_example_that_is_not_run_is_a_fault() {
         assert_eq!(faults("/// ```text\n/// # // Rules: O-1.\n/// ```\nfn f() {}\n").len(), 1);
         assert_eq!(faults("/// ```ignore\n/// # // Rules: O-1.\n/// ```\nfn f() {}\n").len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_parsed_is_a_fault() {
+        assert!(faults("/// Rules: O-1.\n#[test]\nfn f( {}\n")[0].to_string().starts_with("a.rs:3: "));
     }
 
     #[test]

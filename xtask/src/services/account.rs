@@ -20,7 +20,7 @@ pub(super) fn name_for(name: Name) -> Option<&'static str> {
     match name {
         Name::Postgres | Name::Pgbouncer => Some("postgres"),
         Name::Mysql => Some("mysql"),
-        Name::Redis | Name::Kafka => None,
+        Name::Kafka => None,
     }
 }
 

@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn exports_are_safe_to_eval() {
-        assert_eq!(quoted("redis://127.0.0.1:1234"), "redis://127.0.0.1:1234");
+        assert_eq!(quoted("postgres://u@127.0.0.1:1234/db"), "postgres://u@127.0.0.1:1234/db");
         assert_eq!(quoted("p$(rm)'s"), r"'p$(rm)'\''s'");
     }
 }

@@ -14,16 +14,14 @@ pub(crate) enum Name {
     Pgbouncer,
     /// MariaDB, which stands for the MySQL family.
     Mysql,
-    /// Redis.
-    Redis,
     /// Apache Kafka, one node without `ZooKeeper`.
     Kafka,
 }
 
 impl Name {
     /// All servers. The rows start side by side; within a row each one needs the one before.
-    pub(super) const ROWS: [&[Self]; 4] =
-        [&[Self::Postgres, Self::Pgbouncer], &[Self::Mysql], &[Self::Redis], &[Self::Kafka]];
+    pub(super) const ROWS: [&[Self]; 3] =
+        [&[Self::Postgres, Self::Pgbouncer], &[Self::Mysql], &[Self::Kafka]];
 
     /// All servers, one after the other.
     pub(super) fn all() -> impl Iterator<Item = Self> {
@@ -35,7 +33,6 @@ impl Name {
             Self::Postgres => "postgres",
             Self::Pgbouncer => "pgbouncer",
             Self::Mysql => "mysql",
-            Self::Redis => "redis",
             Self::Kafka => "kafka",
         }
     }
@@ -46,7 +43,6 @@ impl Name {
             Self::Postgres => "BACKSTOP_TEST_POSTGRES_URL",
             Self::Pgbouncer => "BACKSTOP_TEST_PGBOUNCER_URL",
             Self::Mysql => "BACKSTOP_TEST_MYSQL_URL",
-            Self::Redis => "BACKSTOP_TEST_REDIS_URL",
             Self::Kafka => "BACKSTOP_TEST_KAFKA_BOOTSTRAP",
         }
     }

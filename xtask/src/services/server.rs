@@ -12,7 +12,7 @@ use super::install::Installer;
 use super::name::Name;
 use super::process::{Identity, Process};
 use super::room::Room;
-use super::{kafka, mysql, pgbouncer, postgres, redis};
+use super::{kafka, mysql, pgbouncer, postgres};
 use crate::program;
 use crate::say::say;
 use crate::workspace::{Workspace, read};
@@ -72,7 +72,6 @@ impl Server {
                 Box::new(pgbouncer::Pgbouncer { postgres: Self::open(workspace, Name::Postgres)? })
             }
             Name::Mysql => Box::new(mysql::Mysql),
-            Name::Redis => Box::new(redis::Redis),
             Name::Kafka => Box::new(kafka::Kafka),
         };
         Ok(Self { room: Room::open(workspace, name)?, kind })

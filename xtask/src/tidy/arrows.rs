@@ -1,27 +1,22 @@
 //! The arrows between crates: who may depend on whom.
 
-use anyhow::Result;
-
 use crate::fault::Fault;
-use crate::manifest::{self, Dependency};
-use crate::workspace::{Workspace, read};
+use crate::manifest::{Dependency, Package};
+use crate::workspace::Workspace;
 
 const CORE: &str = "backstop-core";
 const TESTKIT: &str = "backstop-testkit";
 const FACADE: &str = "backstop";
 const CLI: &str = "backstop-cli";
 /// A crate for each medium. They share core's traits and never meet.
-const MEDIA: [&str; 5] =
-    ["backstop-sql", "backstop-kafka", "backstop-disk", "backstop-http", "backstop-redis"];
+const MEDIA: [&str; 4] = ["backstop-sql", "backstop-kafka", "backstop-disk", "backstop-http"];
 const ADMIN: &str = "backstop-admin";
 
-pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
-    let mut faults = Vec::new();
-    for (name, folder) in workspace.crates()? {
-        let path = folder.join("Cargo.toml");
-        faults.extend(check_crate(&name, &workspace.shown(&path), &manifest::dependencies(&read(&path)?)));
-    }
-    Ok(faults)
+pub(super) fn check(workspace: &Workspace, crates: &[Package]) -> Vec<Fault> {
+    let check = |package: &Package| {
+        check_crate(&package.name, &workspace.shown(&package.manifest), &package.dependencies)
+    };
+    crates.iter().flat_map(check).collect()
 }
 
 fn check_crate(name: &str, path: &str, dependencies: &[Dependency]) -> Vec<Fault> {
@@ -67,54 +62,49 @@ fn is_ours(package: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn faults(name: &str, manifest: &str) -> Vec<Fault> {
-        check_crate(name, "Cargo.toml", &manifest::dependencies(manifest))
+    /// What is wrong with a crate that has these dependencies, those of its tests last, one on each line.
+    fn faults(name: &str, dependencies: &[&str], of_tests: &[&str]) -> Vec<Fault> {
+        let of_code = dependencies.iter().map(|package| (*package, false));
+        let all = of_code.chain(of_tests.iter().map(|package| (*package, true)));
+        let found = (1..).zip(all).map(|(line, (package, for_tests))| Dependency {
+            package: package.to_owned(),
+            for_tests,
+            line,
+        });
+        check_crate(name, "Cargo.toml", &found.collect::<Vec<_>>())
     }
 
     #[test]
     fn the_drawn_arrows_are_in_order() {
-        assert_eq!(faults(CORE, "[dependencies]\nserde.workspace = true\n"), []);
-        let medium = "[dependencies]\nbackstop-core.workspace = true\n[dev-dependencies]\nbackstop-testkit.workspace = true\n";
-        assert_eq!(faults("backstop-sql", medium), []);
-        assert_eq!(
-            faults(
-                FACADE,
-                "[dependencies]\nbackstop-core.workspace = true\nbackstop-kafka.workspace = true\n"
-            ),
-            []
-        );
-        assert_eq!(
-            faults(CLI, "[dependencies]\nbackstop-admin.workspace = true\nbackstop-sql.workspace = true\n"),
-            []
-        );
+        assert_eq!(faults(CORE, &["serde"], &[]), []);
+        assert_eq!(faults("backstop-sql", &[CORE], &[TESTKIT]), []);
+        assert_eq!(faults(FACADE, &[CORE, "backstop-kafka"], &[]), []);
+        assert_eq!(faults(CLI, &[ADMIN, "backstop-sql"], &[]), []);
     }
 
     #[test]
     fn siblings_never_meet() {
-        let found = faults(
-            "backstop-kafka",
-            "[dependencies]\nbackstop-core = \"1\"\nbackstop-sql = { path = \"../x\" }\n",
-        );
+        let found = faults("backstop-kafka", &[CORE, "backstop-sql"], &[]);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].line, 3);
+        assert_eq!(found[0].line, 2);
         assert!(found[0].what.contains("`backstop-kafka` depends on `backstop-sql`"));
     }
 
     #[test]
     fn the_testkit_is_for_tests_only() {
-        assert_eq!(faults("backstop-sql", "[dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
-        assert_eq!(faults(CLI, "[dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
-        assert_eq!(faults(CORE, "[dev-dependencies]\nbackstop-testkit = \"1\"\n").len(), 1);
+        assert_eq!(faults("backstop-sql", &[TESTKIT], &[]).len(), 1);
+        assert_eq!(faults(CLI, &[TESTKIT], &[]).len(), 1);
+        assert_eq!(faults(CORE, &[], &[TESTKIT]).len(), 1);
     }
 
     #[test]
     fn core_stands_alone_and_the_command_line_passes_the_facade_by() {
-        assert_eq!(faults(CORE, "[dependencies]\nbackstop-sql = \"1\"\n").len(), 1);
-        assert_eq!(faults(CLI, "[dependencies]\nbackstop = \"1\"\n").len(), 1);
+        assert_eq!(faults(CORE, &["backstop-sql"], &[]).len(), 1);
+        assert_eq!(faults(CLI, &[FACADE], &[]).len(), 1);
     }
 
     #[test]
     fn a_crate_without_an_arrow_is_told() {
-        assert_eq!(faults("backstop-new", "").len(), 1);
+        assert_eq!(faults("backstop-new", &[], &[]).len(), 1);
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use crate::fault::Fault;
+use crate::manifest::Package;
 use crate::workspace::{Workspace, entries, file_name, read};
 
 const PATH: &str = "docs/ARCHITECTURE.md";
@@ -24,17 +25,17 @@ struct Section {
 /// A crate and its modules as they are on disk.
 type Actual = (String, BTreeSet<String>);
 
-pub(super) fn check(workspace: &Workspace) -> Result<Vec<Fault>> {
+pub(super) fn check(workspace: &Workspace, crates: &[Package]) -> Result<Vec<Fault>> {
     let path = workspace.path(PATH);
     if !path.is_file() {
         let what = "the file is missing; write it, with a code map that lists every crate and module";
         return Ok(vec![Fault::new(PATH, 1, what)]);
     }
     let mut actual = Vec::new();
-    for (name, folder) in workspace.crates()? {
-        let paths = entries(&folder.join("src"))?;
+    for package in crates {
+        let paths = entries(&package.manifest.with_file_name("src"))?;
         let modules = paths.iter().filter_map(|path| module(&file_name(path), path.is_dir()));
-        actual.push((name, modules.collect()));
+        actual.push((package.name.clone(), modules.collect()));
     }
     Ok(compare(sections(&read(&path)?).as_deref(), &actual))
 }

@@ -1,31 +1,29 @@
 //! Source files: each opens with a sentence, stays readable in length, and switches no test off.
 
-use anyhow::Result;
-
 use super::Findings;
 use crate::fault::Fault;
-use crate::workspace::{Workspace, read};
+use crate::source::Source;
 
 /// Past this a second noun is likely hiding in the file.
 const LONG: usize = 600;
 const TOO_LONG: usize = 800;
 
-pub(super) fn check(workspace: &Workspace, findings: &mut Findings) -> Result<()> {
-    for path in workspace.rust_files()? {
-        look_at(&workspace.shown(&path), &read(&path)?, findings);
+pub(super) fn check(sources: &[Source], findings: &mut Findings) {
+    for source in sources {
+        look_at(source, findings);
     }
-    Ok(())
 }
 
-fn look_at(path: &str, text: &str, findings: &mut Findings) {
+fn look_at(source: &Source, findings: &mut Findings) {
+    let Source { path, text, ignored, .. } = source;
     if !text.lines().next().is_some_and(|line| line.starts_with("//! ")) {
         let what =
             "the file does not open with a `//!` line; begin with one sentence that says what lives here";
         findings.faults.push(Fault::new(path, 1, what));
     }
-    for (number, _) in (1..).zip(text.lines()).filter(|(_, line)| line.trim_start().starts_with("#[ignore")) {
+    for number in ignored {
         let what = "the test is ignored; make it pass, make it skip with a reason, or remove it";
-        findings.faults.push(Fault::new(path, number, what));
+        findings.faults.push(Fault::new(path, *number, what));
     }
     let length = text.lines().count();
     if length > LONG {
@@ -41,7 +39,7 @@ mod tests {
 
     fn look(text: &str) -> Findings {
         let mut findings = Findings::default();
-        look_at("a.rs", text, &mut findings);
+        look_at(&Source::skim("a.rs", text), &mut findings);
         findings
     }
 

@@ -1,9 +1,9 @@
 //! A place of its own for each test, so that tests run side by side: a fresh database, prefix or directory.
 //!
 //! The servers are those that the variables `BACKSTOP_TEST_POSTGRES_URL`, `BACKSTOP_TEST_PGBOUNCER_URL`,
-//! `BACKSTOP_TEST_MYSQL_URL`, `BACKSTOP_TEST_REDIS_URL` and `BACKSTOP_TEST_KAFKA_BOOTSTRAP` name, or else
-//! the file `target/services/env` of the workspace, one `NAME=value` per line. Where a server does not
-//! answer, the test is [marked as skipped](crate::skip()) and gets `None`:
+//! `BACKSTOP_TEST_MYSQL_URL` and `BACKSTOP_TEST_KAFKA_BOOTSTRAP` name, or else the file
+//! `target/services/env` of the workspace, one `NAME=value` per line. Where a server does not answer, the
+//! test is [marked as skipped](crate::skip()) and gets `None`:
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -37,7 +37,6 @@ mod private_kafka;
 #[cfg(all(feature = "postgres", unix))]
 mod private_postgres;
 mod python;
-mod redis;
 mod service;
 #[cfg(feature = "sqlite")]
 mod sqlite;
@@ -55,6 +54,5 @@ pub use private_kafka::{PrivateKafka, private_kafka};
 #[cfg(all(feature = "postgres", unix))]
 pub use private_postgres::{PrivatePostgres, private_postgres};
 pub use python::python;
-pub use redis::{RedisSpace, redis};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteDatabase, sqlite};
