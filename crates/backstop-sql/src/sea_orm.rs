@@ -18,8 +18,10 @@
 //! # Ok(()) }
 //! ```
 
+use std::sync::Arc;
+
 use backstop_core::Timestamp;
-use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult};
+use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr};
 
 use crate::connection::{Connection, Kind};
 use crate::statement::{Statement, Value};
@@ -55,8 +57,17 @@ impl Connection for DatabaseTransaction {
     }
 }
 
+/// What the database said, as it would be said without SeaORM between.
 fn failed(doing: &'static str) -> impl FnOnce(DbErr) -> Error {
-    move |error| Error::Driver { doing, source: error.into() }
+    move |error| match error {
+        DbErr::Conn(RuntimeErr::SqlxError(said))
+        | DbErr::Exec(RuntimeErr::SqlxError(said))
+        | DbErr::Query(RuntimeErr::SqlxError(said)) => match Arc::try_unwrap(said) {
+            Ok(source) => Error::Database { doing, source },
+            Err(said) => Error::Driver { doing, source: said.into() },
+        },
+        other => Error::Driver { doing, source: other.into() },
+    }
 }
 
 fn translate(backend: DbBackend, statement: &Statement) -> sea_orm::Statement {

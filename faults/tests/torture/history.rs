@@ -187,11 +187,13 @@ impl History {
 
     fn read_transactions(&mut self, life: &str, text: &str) {
         let mut open: BTreeMap<String, (Vec<String>, Micros)> = BTreeMap::new();
+        let mut last_batch: BTreeMap<String, usize> = BTreeMap::new();
         for (at, words) in text.lines().map(parted) {
             let (what, number) = (words[0], words[1]);
             let (appended, committing_at) = open.entry(number.to_owned()).or_default();
             match (what, &words[2..]) {
                 ("append", ids) => {
+                    last_batch.insert(number.to_owned(), ids.len());
                     for id in ids {
                         let story = self.events.entry((*id).to_owned()).or_default();
                         story.transaction = format!("{number} of {life}");
@@ -202,6 +204,13 @@ impl History {
                     appended.retain(|appended| !ids.contains(&&**appended));
                     for id in ids {
                         self.events.entry((*id).to_owned()).or_default().fate = Fate::RolledBack;
+                    }
+                }
+                // All of a batch is refused, whatever becomes of the rest.
+                ("refused", [word, ..]) if word.starts_with('a') => {
+                    let kept = appended.len() - last_batch.get(number).copied().unwrap_or_default();
+                    for id in appended.drain(kept..) {
+                        self.events.entry(id).or_default().fate = Fate::RolledBack;
                     }
                 }
                 ("not-begun", _) => self.not_begun += 1,
@@ -346,10 +355,12 @@ mod tests {
                     15 ended 1 c\n16 begin 2\n17 append 2 rolled-back\n18 ending 2 r\n19 ended 2 r\n20 begin 3\n\
                     21 append 3 refused\n22 refused 3 x the database says no\n23 ending 3 c\n24 failed 3 c no\n\
                     25 begin 4\n26 append 4 own\n27 ending 4 c\n28 ended 4 somehow\n29 begin 5\n\
-                    30 not-begun 5 no connection\n31 begin 6\n32 append 6 killed\n";
+                    30 not-begun 5 no connection\n31 begin 6\n32 append 6 killed\n33 begin 7\n34 append 7 before\n\
+                    35 append 7 late later\n36 refused 7 a:d,d took too long\n37 ending 7 c\n38 ended 7 c\n";
         let history = read(&[("n0-1.transactions", text)]);
         let fate = |id: &str| history.events[id].fate;
-        assert_eq!(fate("kept"), Fate::Committed);
+        assert_eq!([fate("kept"), fate("before")], [Fate::Committed; 2]);
+        assert_eq!([fate("late"), fate("later")], [Fate::RolledBack; 2], "a batch that was refused");
         assert_eq!([fate("undone"), fate("both"), fate("rolled-back")], [Fate::RolledBack; 3]);
         assert_eq!([fate("refused"), fate("own"), fate("killed")], [Fate::Unsure; 3]);
         let kept = &history.events["kept"];

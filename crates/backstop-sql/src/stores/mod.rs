@@ -382,6 +382,8 @@ pub enum Explanation {
     Lost,
     /// An earlier statement of the transaction failed, and with it the whole.
     Aborted,
+    /// The statement makes no sense within a transaction, and there is one.
+    Within,
     /// The connection forgot what was prepared on it: it is another one each time.
     Pooler,
 }

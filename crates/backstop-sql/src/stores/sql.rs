@@ -239,7 +239,7 @@ impl SqlStore {
                 Error::OnlyReads { table: self.table.to_string(), said: source.to_string() }
             }
             Some(Explanation::Pooler) => Error::Pooler,
-            Some(Explanation::Lost | Explanation::Aborted) | None => error,
+            Some(Explanation::Lost | Explanation::Aborted | Explanation::Within) | None => error,
         }
     }
 

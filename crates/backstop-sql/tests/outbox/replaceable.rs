@@ -18,7 +18,7 @@ use backstop_sql::{BoxFuture, Error};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
 use serde_json::json;
-use sqlx::SqlitePool;
+use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::flaky::Flaky;
 use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
@@ -46,6 +46,43 @@ impl Connection for Foreign {
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Connection::fetch(&mut self.inside, statement, columns)
     }
+}
+
+/// A connection on which every statement takes too long but inserts.
+struct Slow<'a>(&'a mut SqliteConnection);
+
+impl Connection for Slow<'_> {
+    fn in_transaction(&self) -> bool {
+        true
+    }
+
+    fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>> {
+        if statement.text().starts_with("insert") {
+            return self.0.execute(statement);
+        }
+        let source = sqlx::Error::Protocol("it took too long".to_owned());
+        Box::pin(async { Err(Error::Database { doing: "asking", source }) })
+    }
+
+    fn fetch<'a>(
+        &'a mut self,
+        statement: &'a Statement,
+        columns: &'a [Kind],
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
+        Connection::fetch(&mut *self.0, statement, columns)
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_appended_where_nobody_can_tell_whether_the_transaction_is_still_open() {
+    let shop = Shop::open().await;
+    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+    let mut transaction = shop.pool.begin().await.unwrap();
+    let error = outbox.writer().append(&mut Slow(&mut transaction), order("1")).await.unwrap_err();
+    assert!(error.to_string().contains("it took too long"), "{error}");
+    transaction.commit().await.unwrap();
+    outbox.close().await.unwrap();
+    assert_eq!(shop.rows().await, 0);
 }
 
 /// Rules: O-033.

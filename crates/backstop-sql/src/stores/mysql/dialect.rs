@@ -252,6 +252,7 @@ impl Dialect for MysqlDialect {
             1044 | 1142 | 1143 => Some(Explanation::NotPermitted),
             // A deadlock.
             1213 => Some(Explanation::Lost),
+            1568 => Some(Explanation::Within),
             _ => only_reads(error).then_some(Explanation::OnlyReads),
         }
     }

@@ -118,6 +118,8 @@ impl Dialect for SqliteDialect {
         let said = error.as_database_error()?.message().to_owned();
         if said.starts_with("no such table") {
             Some(Explanation::NoTable)
+        } else if said.contains("within a transaction") {
+            Some(Explanation::Within)
         } else if said.contains("readonly database") {
             Some(Explanation::NotPermitted)
         } else {
