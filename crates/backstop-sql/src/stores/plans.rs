@@ -34,6 +34,8 @@ impl SqlStore {
     /// The same store on connections around its own, which see each statement before it runs.
     pub fn through(mut self, around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>) -> Self {
         self.connections = around(self.connections);
+        self.settling = self.connections.clone();
+        self.beside = None;
         self
     }
 }

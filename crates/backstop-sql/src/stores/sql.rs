@@ -58,9 +58,9 @@ pub struct SqlStore {
     pub(super) dialect: &'static dyn Dialect,
     pub(super) connections: Arc<dyn Connections>,
     /// Connections that the application cannot take: claims must be renewed while it has all of the pool's.
-    beside: Option<Arc<dyn Connections>>,
+    pub(super) beside: Option<Arc<dyn Connections>>,
     /// Where what became of events is written: the pool, and beside it while the application has all of its connections.
-    settling: Arc<dyn Connections>,
+    pub(super) settling: Arc<dyn Connections>,
     pub(super) table: TableName,
     codec: Arc<dyn HeaderCodec>,
     done: Done,
