@@ -70,27 +70,35 @@ async fn a_node_delivers_what_a_process_that_only_writes_has_committed_without_w
 #[tokio::test]
 async fn a_node_for_itself_is_woken_too_and_one_that_was_told_not_to_listen_is_not() {
     let Some((_database, pool)) = fresh().await else { return };
-    let (heard, deaf) = (Recording::new(), Recording::new());
-    let start = |table: &str, recorder: &Recording, wake_ups| {
-        Outbox::single_node(pool.clone())
-            .table(table)
-            .interval(NEVER)
-            .wake_ups(wake_ups)
-            .on("Order", "OrderPlaced", recorder.clone())
-            .start()
-    };
-    let nodes = [start("one", &heard, true).await.unwrap(), start("two", &deaf, false).await.unwrap()];
-    until_listening(&pool, 1).await;
-    for table in ["two", "one"] {
-        let writer = Outbox::writer_only(pool.clone()).table(table).start().await.unwrap();
-        write(&writer, 1).await;
-        writer.close().await.unwrap();
+    // The first look of a node may come late, and find the row by itself: that tells nothing.
+    for attempt in 0..5 {
+        let (heard, deaf) = (Recording::new(), Recording::new());
+        let tables = [format!("deaf_{attempt}"), format!("heard_{attempt}")];
+        let start = |table: &str, recorder: &Recording, wake_ups| {
+            Outbox::single_node(pool.clone())
+                .table(table)
+                .interval(NEVER)
+                .wake_ups(wake_ups)
+                .on("Order", "OrderPlaced", recorder.clone())
+                .start()
+        };
+        let nodes =
+            [start(&tables[0], &deaf, false).await.unwrap(), start(&tables[1], &heard, true).await.unwrap()];
+        until_listening(&pool, 1).await;
+        for table in &tables {
+            let writer = Outbox::writer_only(pool.clone()).table(table.as_str()).start().await.unwrap();
+            write(&writer, 1).await;
+            writer.close().await.unwrap();
+        }
+        heard.until(1).await;
+        for node in nodes {
+            node.close().await.unwrap();
+        }
+        if deaf.events().is_empty() {
+            return;
+        }
     }
-    heard.until(1).await;
-    assert_eq!(deaf.events().len(), 0);
-    for node in nodes {
-        node.close().await.unwrap();
-    }
+    panic!("it was woken each time");
 }
 
 #[tokio::test]
