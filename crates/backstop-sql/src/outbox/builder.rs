@@ -242,7 +242,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let renewal = renewer.map(Renewal::start).transpose()?;
         let guard = match (right, &dispatcher, &poller) {
             (Some(right), Some(dispatcher), Some(poller)) => {
-                Some(Guard::start(right, dispatcher.feed().standing().clone(), poller.nudged())?)
+                Some(Guard::start(right, dispatcher.feed().leases().clone(), poller.nudged())?)
             }
             _ => None,
         };

@@ -1,7 +1,7 @@
 //! The claims that this node holds: kept alive while their events wait or are handled, and given back when
 //! nobody will handle them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,9 +10,10 @@ use backstop_core::clock::Tick;
 use backstop_core::{Clock, Shutdown, SystemClock};
 use tokio::time::{Instant, timeout};
 
+use super::lease::{Lease, Leases};
+use super::ledger::Claimed;
 use super::lifecycle::Lifecycle;
-use super::queues::Source;
-use crate::store::{At, Claim, Store};
+use crate::store::{At, Store};
 use crate::{Error, aside};
 
 /// How long claims are good for.
@@ -32,122 +33,15 @@ impl Terms {
 
     /// A claim that has less than this left when its event is to be handled is renewed first: the renewal that is under
     /// way may have begun without it, and the next one comes a period later.
-    fn enough(self) -> Duration {
+    pub(super) fn enough(self) -> Duration {
         self.renew_every() * 2
-    }
-}
-
-/// The claims of events that are queued or being handled.
-#[derive(Debug, Default)]
-pub(super) struct HeldClaims {
-    held: Mutex<HashMap<String, HeldClaim>>,
-    terms: Option<Terms>,
-}
-
-#[derive(Debug)]
-struct HeldClaim {
-    claim: Claim,
-    good_until: Tick,
-    /// What became of its event is on its way to the table, and ends the claim.
-    settling: bool,
-}
-
-impl HeldClaims {
-    pub(super) fn new(terms: Option<Terms>) -> Self {
-        Self { held: Mutex::default(), terms }
-    }
-
-    /// Holds the claim of an event that was queued. It counts from when the row was written or taken.
-    pub(super) fn hold(&self, source: Source, id: &str, claim: &Claim, since: Tick) {
-        let Some(terms) = self.terms else { return };
-        let good_for = match source {
-            Source::Hot => terms.hot_grace,
-            Source::Cold => terms.timeout,
-        };
-        let claim = HeldClaim { claim: claim.clone(), good_until: since + good_for, settling: false };
-        self.lock().insert(id.to_owned(), claim);
-    }
-
-    /// Says that the claim of an event is about to end by itself.
-    pub(super) fn settling(&self, id: &str) {
-        if let Some(held) = self.lock().get_mut(id) {
-            held.settling = true;
-        }
-    }
-
-    /// Forgets a claim: its row was settled, or somebody else sees to it.
-    pub(super) fn forget(&self, id: &str) {
-        self.lock().remove(id);
-    }
-
-    /// Whether the claim of an event has run out, so that another node may be handling it by now.
-    pub(super) fn has_run_out(&self, id: &str) -> bool {
-        self.lock().get(id).is_some_and(|held| SystemClock.ticks() >= held.good_until)
-    }
-
-    /// All claims, which are then no longer held.
-    pub(super) fn take_all(&self) -> Vec<(String, Claim)> {
-        self.lock().drain().map(|(id, held)| (id, held.claim)).collect()
-    }
-
-    /// Whether the claim of an event may run out before it is renewed by itself.
-    fn is_short(&self, id: &str) -> bool {
-        let Some(terms) = self.terms else { return false };
-        let soon = SystemClock.ticks() + terms.enough();
-        self.lock().get(id).is_some_and(|held| held.good_until < soon)
-    }
-
-    /// The claims that have not run out, those that run out first in front. One that has must not be taken back from
-    /// whoever has it now.
-    fn living(&self) -> Claims {
-        let now = SystemClock.ticks();
-        let mut living: Vec<_> = {
-            let held = self.lock();
-            let living = held.iter().filter(|(_, held)| now < held.good_until);
-            living.map(|(id, held)| (held.good_until, (id.clone(), held.claim.clone()))).collect()
-        };
-        living.sort_by_key(|(good_until, _)| *good_until);
-        living.into_iter().map(|(_, claim)| claim).collect()
-    }
-
-    /// The claim of an event, unless it has run out.
-    fn of(&self, id: &str) -> Option<(String, Claim)> {
-        let now = SystemClock.ticks();
-        let held = self.lock();
-        held.get(id).filter(|held| now < held.good_until).map(|held| (id.to_owned(), held.claim.clone()))
-    }
-
-    fn renewed(&self, rows: &[(String, Claim)], until: Tick) {
-        let mut held = self.lock();
-        for (id, claim) in rows {
-            if let Some(held) = held.get_mut(id).filter(|held| held.claim == *claim) {
-                held.good_until = held.good_until.max(until);
-            }
-        }
-    }
-
-    /// Lets claims run out now: another node has taken their rows. Tells how many that matters to.
-    fn lost(&self, rows: &[(String, Claim)]) -> usize {
-        let (now, mut held) = (SystemClock.ticks(), self.lock());
-        let mut lost = 0;
-        for (id, claim) in rows {
-            if let Some(held) = held.get_mut(id).filter(|held| held.claim == *claim && !held.settling) {
-                held.good_until = held.good_until.min(now);
-                lost += 1;
-            }
-        }
-        lost
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldClaim>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Renews claims: in the background, and at once where one would run out under its handler.
 pub(super) struct Renewer {
     store: Arc<dyn Store>,
-    held: Arc<HeldClaims>,
+    leases: Leases,
     terms: Terms,
 }
 
@@ -155,26 +49,24 @@ pub(super) struct Renewer {
 const TOGETHER: usize = 500;
 
 impl Renewer {
-    pub(super) fn new(store: Arc<dyn Store>, held: Arc<HeldClaims>, terms: Terms) -> Self {
-        Self { store, held, terms }
+    pub(super) fn new(store: Arc<dyn Store>, leases: Leases, terms: Terms) -> Self {
+        Self { store, leases, terms }
     }
 
     /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
     /// out while its event is handled.
-    pub(super) async fn ensure(self: &Arc<Self>, id: &str) -> bool {
-        if !self.held.is_short(id) {
-            return true;
-        }
-        if let Some(claim) = self.held.of(id) {
+    pub(super) async fn ensure(self: &Arc<Self>, lease: &Lease) -> bool {
+        if let (true, Some(claim)) = lease.is_short() {
             // Where a handler that blocks cannot hold it up, and the connection with it.
             let renewer = self.clone();
             let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
         }
-        !self.held.is_short(id)
+        !lease.is_short().0
     }
 
     async fn renew_all(&self) {
-        for rows in self.held.living().chunks(TOGETHER) {
+        let living = self.leases.ledger().living(SystemClock.ticks());
+        for rows in living.chunks(TOGETHER) {
             if !self.renew(rows).await {
                 return;
             }
@@ -182,15 +74,18 @@ impl Renewer {
     }
 
     /// Renews claims, and tells whether the database answered.
-    async fn renew(&self, rows: &[(String, Claim)]) -> bool {
+    async fn renew(&self, rows: &[Claimed]) -> bool {
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + self.terms.timeout;
         // One that is swallowed must leave time for the next.
         let renewed = timeout(self.terms.renew_every(), renew(&*self.store, rows)).await;
         match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
             Ok((renewed, lost)) => {
-                self.held.renewed(&renewed, until);
-                let lost = self.held.lost(&lost);
+                let lost = {
+                    let mut ledger = self.leases.ledger();
+                    ledger.renewed(&renewed, until);
+                    ledger.lost(&lost, SystemClock.ticks())
+                };
                 if lost > 0 {
                     tracing::warn!(
                         lost,
@@ -250,7 +145,7 @@ async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>, pulse: Arc<Pulse
         let stands_still = pulse.is_gone(SystemClock.ticks());
         if stands_still && !stood_still {
             tracing::error!(
-                claims = renewer.held.living().len(),
+                claims = renewer.leases.ledger().living(SystemClock.ticks()).len(),
                 still_for = ?LONGEST_STANDSTILL,
                 "handlers block every thread of this node; its claims are not renewed any more, and other nodes take its \
                  events when they have run out"
@@ -293,12 +188,12 @@ impl Pulse {
     }
 }
 
-type Claims = Vec<(String, Claim)>;
+type Claims = Vec<Claimed>;
 
 /// Renews claims, and tells which were and which had been lost. One that was lost looks alive from here if this machine
 /// stood still: its clock stood still with it. One that is neither is in somebody's hands for the moment, and stays as
 /// it is.
-async fn renew(store: &dyn Store, rows: &[(String, Claim)]) -> Result<(Claims, Claims), Error> {
+async fn renew(store: &dyn Store, rows: &[Claimed]) -> Result<(Claims, Claims), Error> {
     let renewed: HashSet<_> = store.renew(At::Database, rows).await?.into_iter().collect();
     let (renewed, others): (Claims, Claims) = rows.iter().cloned().partition(|(id, _)| renewed.contains(id));
     if others.is_empty() {
@@ -316,57 +211,6 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-
-    fn claim() -> Claim {
-        Claim { owner: "a".into(), seq: 1 }
-    }
-
-    #[test]
-    fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
-        let day = Duration::from_secs(86_400);
-        let held = HeldClaims::new(Some(Terms { hot_grace: Duration::ZERO, timeout: day }));
-        held.hold(Source::Hot, "hot", &claim(), SystemClock.ticks());
-        held.hold(Source::Cold, "cold", &claim(), SystemClock.ticks());
-        assert!(held.has_run_out("hot") && !held.has_run_out("cold") && !held.has_run_out("unknown"));
-        assert_eq!(held.living(), [("cold".to_owned(), claim())]);
-        held.renewed(&[("hot".to_owned(), claim())], SystemClock.ticks() + day);
-        assert!(!held.has_run_out("hot"));
-        let other = Claim { seq: 2, ..claim() };
-        assert_eq!(held.lost(&[("hot".to_owned(), other), ("unknown".to_owned(), claim())]), 0);
-        assert!(!held.has_run_out("hot"));
-        assert_eq!(held.lost(&[("hot".to_owned(), claim())]), 1);
-        assert!(held.has_run_out("hot"));
-        held.settling("cold");
-        assert_eq!(held.lost(&[("cold".to_owned(), claim())]), 0, "it ends by itself");
-        assert!(!held.has_run_out("cold"));
-        held.forget("hot");
-        assert_eq!(held.take_all(), [("cold".to_owned(), claim())]);
-        assert!(held.take_all().is_empty());
-    }
-
-    #[test]
-    fn a_claim_with_less_than_two_periods_left_is_renewed_before_its_event_is_handled() {
-        let (second, now) = (Duration::from_secs(1), SystemClock.ticks());
-        let held = HeldClaims::new(Some(Terms { hot_grace: second * 300, timeout: second * 900 }));
-        held.hold(Source::Hot, "fresh", &claim(), now);
-        held.hold(Source::Cold, "taken", &claim(), now);
-        assert!(!held.is_short("fresh") && !held.is_short("taken") && !held.is_short("unknown"));
-        let held = HeldClaims::new(Some(Terms { hot_grace: second * 300, timeout: second * 100 }));
-        held.hold(Source::Cold, "taken", &claim(), now);
-        assert!(!held.is_short("taken"), "it has three of its own periods");
-        let older = |left| HeldClaim { claim: claim(), good_until: now + left, settling: false };
-        held.lock().insert("older".to_owned(), older(second * 50));
-        assert!(held.is_short("older"));
-        let both = ["older", "taken"].map(|id| (id.to_owned(), claim()));
-        assert_eq!(held.living(), both, "the one that runs out first in front");
-        held.renewed(&both[..1], now + second * 100);
-        assert!(!held.is_short("older"));
-        held.renewed(&both[..1], now);
-        assert!(!held.is_short("older"), "an earlier answer that comes late takes nothing back");
-        held.lock().insert("over".to_owned(), older(Duration::ZERO));
-        assert!(held.is_short("over") && held.of("over").is_none());
-        assert_eq!(held.living().len(), 2, "one that has run out is not ours any more");
-    }
 
     #[tokio::test]
     async fn a_runtime_that_has_not_moved_for_five_minutes_loses_its_claims() {

@@ -17,6 +17,7 @@ use super::claims::{Renewer, Terms};
 use super::feed::{Feed, Offer};
 use super::in_flight::{InFlight, Tracker};
 use super::interceptor::{Interceptor, Interceptors};
+use super::lease::Leases;
 use super::queues::{Limits, Queues, Source};
 use super::registry::Registry;
 use super::settings::Faults;
@@ -254,8 +255,9 @@ impl Dispatcher {
     ) -> Self {
         let (hot, cold, bytes) = (settings.hot_capacity, settings.cold_capacity, settings.queue_bytes);
         let queues = Queues::new(Limits { hot, cold, bytes });
-        let feed = Feed::new(queues, settings.tracker, settings.terms, metrics.clone());
-        let renew = |terms| Arc::new(Renewer::new(store.clone(), feed.claims().clone(), terms));
+        let leases = Leases::new(settings.tracker, settings.terms);
+        let feed = Feed::new(queues, leases.clone(), metrics.clone());
+        let renew = |terms| Arc::new(Renewer::new(store.clone(), leases, terms));
         let renewer = settings.terms.map(renew);
         let delivery = Arc::new(Delivery {
             registry,
@@ -283,7 +285,14 @@ impl Dispatcher {
     /// table. An event that is in flight already is dropped, since its delivery is under way.
     pub fn enqueue(&self, queued: Queued) -> bool {
         let offer = match queued.source {
-            Source::Hot => self.feed.offer_hot(&queued.event, queued.claim, None),
+            Source::Hot if queued.event.is_delayed() => {
+                self.feed.schedule();
+                Offer::Refused
+            }
+            Source::Hot => match self.feed.leases().take(queued.event.id()) {
+                Some(lease) => self.feed.offer_hot(&queued.event, queued.claim, lease),
+                None => Offer::Duplicate,
+            },
             Source::Cold => self.feed.offer_cold(queued),
         };
         offer != Offer::Refused
@@ -351,8 +360,7 @@ impl Closing {
 
     /// What was claimed and not handled is for any node to take at once.
     async fn give_claims_back(&self) {
-        let mut rows = self.feed.claims().take_all();
-        rows.extend(self.feed.unheld().take_all());
+        let rows = self.feed.leases().ledger().take_all_claims();
         if rows.is_empty() {
             return;
         }

@@ -7,8 +7,8 @@ use backstop_core::Shutdown;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
+use super::lease::Leases;
 use super::lifecycle::Lifecycle;
-use super::standing::Standing;
 use crate::Error;
 use crate::stores::Right;
 
@@ -29,11 +29,11 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Looks after the right in the background: the dispatcher stands down while another node has it.
-    pub(super) fn start(right: Right, standing: Arc<Standing>, nudged: Arc<Notify>) -> Result<Self, Error> {
+    pub(super) fn start(right: Right, leases: Leases, nudged: Arc<Notify>) -> Result<Self, Error> {
         let (lifecycle, right) = (Lifecycle::default(), Arc::new(Mutex::new(Some(right))));
         let kept = right.clone();
         lifecycle.start(
-            move |shutdown| keep_until(shutdown, kept, standing, nudged),
+            move |shutdown| keep_until(shutdown, kept, leases, nudged),
             "the guard of a table was closed and cannot be started again",
         )?;
         Ok(Self { lifecycle, right })
@@ -53,24 +53,24 @@ impl Guard {
 async fn keep_until(
     shutdown: Shutdown,
     right: Arc<Mutex<Option<Right>>>,
-    standing: Arc<Standing>,
+    leases: Leases,
     nudged: Arc<Notify>,
 ) {
     while shutdown.interrupts(tokio::time::sleep(BETWEEN_LOOKS)).await.is_some() {
         let mut right = right.lock().await;
         let Some(right) = right.as_mut() else { return };
-        if shutdown.interrupts(look(right, &standing, &nudged)).await.is_none() {
+        if shutdown.interrupts(look(right, &leases, &nudged)).await.is_none() {
             return;
         }
     }
 }
 
-async fn look(right: &mut Right, standing: &Standing, nudged: &Notify) {
-    if !standing.is_down() && timeout(PATIENCE, right.is_held()).await == Ok(true) {
+async fn look(right: &mut Right, leases: &Leases, nudged: &Notify) {
+    if !leases.ledger().is_down() && timeout(PATIENCE, right.is_held()).await == Ok(true) {
         return;
     }
     match timeout(PATIENCE_TO_RETAKE, right.retake()).await {
-        Ok(Ok(())) if standing.stand_up() => {
+        Ok(Ok(())) if leases.ledger().stand(true) => {
             tracing::info!("the other node has let go of the table: this node delivers again");
             nudged.notify_one();
         }
@@ -81,7 +81,7 @@ async fn look(right: &mut Right, standing: &Standing, nudged: &Notify) {
             );
         }
         Ok(Err(Error::NotAlone { table })) => {
-            if standing.stand_down() {
+            if leases.ledger().stand(false) {
                 tracing::error!(
                     table,
                     "the database connection that held this node's lock on the table was lost, and another node took \

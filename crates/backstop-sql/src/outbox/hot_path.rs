@@ -1,14 +1,14 @@
 //! The hot path: hands events to the dispatcher when their transaction has committed and they are in the table.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use backstop_core::clock::Tick;
 use backstop_core::{Event, Shutdown};
 use tokio::sync::mpsc;
 
-use super::feed::{Feed, Offer, Reserved};
+use super::feed::{Feed, Offer};
+use super::ledger::Writing;
 use super::lifecycle::Lifecycle;
 use crate::Error;
 use crate::store::{Claim, Store};
@@ -20,24 +20,9 @@ pub(super) struct HotPath {
     feed: Feed,
     /// The claim that the rows were born with, where several nodes share the table.
     claim: Option<Claim>,
-    /// The events that are written, and of which nobody has said yet what became of them.
-    written: Mutex<HashMap<String, Written>>,
-    writings: AtomicU64,
     /// Events whose commit is somebody's word: they are looked for before they are delivered.
     told: mpsc::Sender<(Event, Writing)>,
     lookup: Lifecycle,
-}
-
-/// Which writing of an id it was. After a savepoint was rolled back, or a row deleted, another event can be written under
-/// the same id: what is said of the first then says nothing of the second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Writing(u64);
-
-/// What was written last under an id.
-struct Written {
-    writing: Writing,
-    /// None where this process holds the id already.
-    reserved: Option<Reserved>,
 }
 
 impl HotPath {
@@ -50,8 +35,7 @@ impl HotPath {
     ) -> Result<Arc<Self>, Error> {
         let (told, waiting) = mpsc::channel(capacity);
         let lookup = Lifecycle::default();
-        let (written, writings) = <_>::default();
-        let hot_path = Arc::new(Self { feed, claim, written, writings, told, lookup });
+        let hot_path = Arc::new(Self { feed, claim, told, lookup });
         let weak = Arc::downgrade(&hot_path);
         hot_path.lookup.start(
             move |shutdown| look_up_until(shutdown, waiting, store, weak),
@@ -60,23 +44,9 @@ impl HotPath {
         Ok(hot_path)
     }
 
-    /// Takes the ids of events that were inserted from `since` on, before their transaction commits: from then on the
-    /// poller can see their rows, and must leave them to the hot path.
+    /// Takes the ids of events that were inserted from `since` on, before their transaction commits.
     pub(super) async fn written(&self, events: &[Event], since: Tick) -> Writing {
-        // What had this id before is gone, or this one could not have been inserted. Its claim must not be given back any
-        // more, since this one has the same.
-        self.feed.unheld().forget_all(events.iter().map(Event::id)).await;
-        let writing = Writing(self.writings.fetch_add(1, Ordering::Relaxed));
-        for event in events {
-            let before = self.lock().remove(event.id()).and_then(|before| before.reserved);
-            let reserved = self.feed.reserve_written(event, since, before);
-            if !event.is_delayed() {
-                self.lock().insert(event.id().to_owned(), Written { writing, reserved });
-            } else if let Some(reserved) = reserved {
-                self.feed.letting_go().let_go(reserved.hold);
-            }
-        }
-        writing
+        self.feed.leases().write(events, since).await
     }
 
     /// Delivers events that were seen in the table within their transaction, which has committed.
@@ -101,7 +71,7 @@ impl HotPath {
 
     pub(super) fn rolled_back(&self, events: &[Event], writing: Writing) {
         for event in events {
-            self.give_up(event, writing);
+            self.feed.leases().give_up(event.id(), writing);
         }
     }
 
@@ -118,44 +88,26 @@ impl HotPath {
     }
 
     fn offer(&self, event: &Event, writing: Writing) {
-        let reserved = match self.take(event, writing) {
-            Some(written) => written.reserved,
-            None if event.is_delayed() => None,
-            None => return,
-        };
-        if self.feed.offer_hot(event, self.claim.clone(), reserved) == Offer::Refused {
+        if event.is_delayed() {
+            self.feed.schedule();
+        } else if let Some(lease) = self.feed.leases().commit(event.id(), writing)
+            && self.feed.offer_hot(event, self.claim.clone(), lease) == Offer::Refused
+        {
             self.disown(event);
         }
     }
 
     /// Leaves an event to whoever finds it in the table.
     fn leave(&self, event: &Event, writing: Writing) {
-        if self.give_up(event, writing) {
+        if self.feed.leases().give_up(event.id(), writing) {
             self.disown(event);
         }
     }
 
-    /// Lets go of an event, unless another one was written under its id since.
-    fn give_up(&self, event: &Event, writing: Writing) -> bool {
-        let written = self.take(event, writing);
-        let was_last = written.is_some();
-        if let Some(reserved) = written.and_then(|written| written.reserved) {
-            self.feed.letting_go().let_go(reserved.hold);
-        }
-        was_last
-    }
-
-    /// What this writing of the event has taken, if it was the last of its id.
-    fn take(&self, event: &Event, writing: Writing) -> Option<Written> {
-        let mut written = self.lock();
-        written.get(event.id()).filter(|written| written.writing == writing)?;
-        written.remove(event.id())
-    }
-
     /// Nobody delivers this row from memory, so its claim must not keep the pollers from it.
     fn disown(&self, event: &Event) {
-        if let (Some(claim), false) = (&self.claim, event.is_delayed()) {
-            self.feed.unheld().add(event.id().to_owned(), claim.clone());
+        if let Some(claim) = &self.claim {
+            self.feed.leases().disown(event.id().to_owned(), claim.clone());
         }
     }
 
@@ -174,7 +126,7 @@ impl HotPath {
                             "an event was said to be committed and is not in the table: its transaction, or a part of \
                              it, was rolled back"
                         );
-                        self.give_up(event, *writing);
+                        self.feed.leases().give_up(event.id(), *writing);
                     }
                 }
             }
@@ -185,10 +137,6 @@ impl HotPath {
                 }
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Written>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -98,6 +98,8 @@ pub mod hook;
 mod hot_path;
 mod in_flight;
 pub mod interceptor;
+mod lease;
+mod ledger;
 mod lifecycle;
 mod mode;
 pub mod poller;
@@ -107,9 +109,7 @@ mod registry;
 mod report;
 mod settings;
 mod settler;
-mod standing;
 mod transaction;
-mod unheld;
 mod writer;
 
 use std::fmt;

@@ -201,7 +201,7 @@ impl PollHandler for Feed {
         let offer = self.offer_cold(Queued { claim: claimed, generation, ..Queued::cold(event, attempts) });
         // A row that we took again while we still hold it: whoever is free may have it when it is due.
         if let (Offer::Duplicate, Some(claim)) = (offer, claim) {
-            self.unheld().add_for_later(id, claim);
+            self.leases().ledger().disown(id, claim);
         }
         offer != Offer::Refused
     }
@@ -211,7 +211,7 @@ impl PollHandler for Feed {
     }
 
     fn held(&self) -> usize {
-        Feed::held(self)
+        self.leases().held()
     }
 
     fn room(&self) -> BoxFuture<'_, ()> {
@@ -219,7 +219,7 @@ impl PollHandler for Feed {
     }
 
     fn scheduled(&self) -> BoxFuture<'_, ()> {
-        Box::pin(Feed::scheduled(self).notified())
+        Box::pin(self.leases().scheduled().notified())
     }
 }
 
@@ -319,9 +319,9 @@ async fn poll_until(
     hears: Arc<AtomicBool>,
     cycle: Arc<Mutex<Cycle>>,
 ) {
-    let (mut rest, unheld, handler) = {
+    let (mut rest, leases, handler) = {
         let cycle = cycle.lock().await;
-        (Rest::new(&cycle.settings), cycle.unheld.clone(), cycle.handler.clone())
+        (Rest::new(&cycle.settings), cycle.leases.clone(), cycle.handler.clone())
     };
     // Asked before the first look, so that what becomes due after it is known of.
     let _ = cycle.lock().await.next_due().await;
@@ -334,7 +334,7 @@ async fn poll_until(
         let woken = async {
             tokio::select! {
                 () = nudged.notified() => {}
-                () = unheld.added() => {}
+                () = leases.disowned() => {}
                 () = handler.room(), if next == Next::WhenThereIsRoom => {}
                 // Many rows that are put off at once ask for one look, not for one each.
                 () = handler.scheduled() => tokio::time::sleep(GATHER).await,

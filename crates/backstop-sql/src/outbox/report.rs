@@ -71,7 +71,7 @@ impl Reporter {
 
     fn health(&self) -> Health {
         let Some(feed) = &self.feed else { return Health::Up };
-        if feed.standing().is_down() {
+        if feed.leases().ledger().is_down() {
             return Health::Down(STOOD_DOWN.to_owned());
         }
         match feed.gate().trouble() {

@@ -3,7 +3,7 @@
 mod stuck;
 
 use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::dispatcher::Queued;
 use super::feed::Feed;
 use super::gate::Trouble;
-use super::in_flight::Hold;
+use super::lease::Lease;
 use crate::Error;
 use crate::store::{At, Settle, Store};
 use stuck::Stuck;
@@ -51,13 +51,12 @@ pub(super) struct Settled {
     event_type: String,
     aggregate_type: String,
     aggregate_id: Option<String>,
-    hold: Hold,
-    /// How this node stood when it took the event.
-    turn: u64,
+    lease: Lease,
 }
 
 impl Settled {
-    pub(super) fn new(queued: Queued, settlement: Settlement, hold: Hold, turn: u64) -> Self {
+    pub(super) fn new(queued: Queued, settlement: Settlement, lease: Lease) -> Self {
+        lease.settling();
         let Queued { event, attempts, claim, generation, .. } = queued;
         Self {
             settle: Settle {
@@ -70,20 +69,23 @@ impl Settled {
             event_type: event.event_type().to_owned(),
             aggregate_type: event.aggregate_type().to_owned(),
             aggregate_id: event.aggregate_id().map(str::to_owned),
-            hold,
-            turn,
+            lease,
         }
     }
 
     /// Settlements of one kind are written and told of together.
-    fn kind(&self) -> (u8, u64) {
-        let kind = match self.settle.settlement {
+    fn kind(&self) -> u8 {
+        match self.settle.settlement {
             Settlement::Done => 0,
             Settlement::Deferred { .. } => 1,
             Settlement::Retry { .. } => 2,
             Settlement::Dead { .. } => 3,
-        };
-        (kind, self.turn)
+        }
+    }
+
+    /// Whether what became of the event is still this node's to tell. That one was handled well always is.
+    fn may_be_told(&self) -> bool {
+        self.settle.settlement == Settlement::Done || self.lease.stands()
     }
 }
 
@@ -171,19 +173,12 @@ impl Desk {
                 match refused.remove(&settled.settle.id) {
                     // Still in our hands: it was handled, and would be handled again.
                     Some(error) if !self.closing.has_begun() => self.stuck.add(settled, error),
-                    _ => self.let_go(settled),
+                    _ => settled.lease.settled(),
                 }
             }
             if self.stuck.show() {
-                self.feed.scheduled().notify_one(); // the poller has rested meanwhile
+                self.feed.leases().scheduled().notify_one(); // the poller has rested meanwhile
             }
-        }
-    }
-
-    fn let_go(&self, settled: Settled) {
-        let (id, hold) = (settled.settle.id, settled.hold);
-        if catch_unwind(AssertUnwindSafe(|| self.feed.let_go(hold))).is_err() {
-            tracing::error!(event_id = id, "the tracker panicked; the event may stay in flight");
         }
     }
 
@@ -292,19 +287,22 @@ impl Desk {
         mut said_before: bool,
         refused: &mut Refused,
     ) -> Option<Error> {
-        let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
+        let mut alike = alike.to_vec();
         let mut pause = FIRST_PAUSE;
         loop {
-            if !self.may_write(alike) {
-                tracing::warn!(
-                    events = alike.len(),
-                    "another node has the table; this node's late results are ignored"
-                );
+            let before = alike.len();
+            alike.retain(|settled| settled.may_be_told());
+            if alike.len() < before {
+                let events = before - alike.len();
+                tracing::warn!(events, "another node has the table; this node's late results are ignored");
+            }
+            if alike.is_empty() {
                 return None;
             }
+            let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
             match self.try_to_write(&settles, said_before).await {
                 Ok(answer) => {
-                    self.answered(alike, &answer, refused);
+                    self.answered(&alike, &answer, refused);
                     return None;
                 }
                 // Also while closing, which ends this when its patience does.
@@ -351,13 +349,6 @@ impl Desk {
         writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
     }
 
-    /// Whether what became of events is still this node's to tell. That one was handled well always is.
-    fn may_write(&self, alike: &[&Settled]) -> bool {
-        alike.first().is_none_or(|first| {
-            first.settle.settlement == Settlement::Done || self.feed.standing().is_up_since(first.turn)
-        })
-    }
-
     /// Tells of settlements of one kind, of which so many took effect. Only what did is counted.
     fn told(&self, alike: &[&Settled], changed: u64) {
         let Some(first) = alike.first() else { return };
@@ -387,7 +378,7 @@ impl Desk {
             Settlement::Dead { .. } => self.metrics.dispatch_dead.add(events),
         }
         if matches!(settlement, Settlement::Deferred { .. } | Settlement::Retry { .. }) {
-            self.feed.scheduled().notify_one();
+            self.feed.leases().scheduled().notify_one();
         }
     }
 

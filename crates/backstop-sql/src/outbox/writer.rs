@@ -9,7 +9,8 @@ use backstop_core::trace::TraceContext;
 use backstop_core::{Clock, Event, SystemClock, telemetry};
 
 use super::hook::{Hook, Hooks};
-use super::hot_path::{HotPath, Writing};
+use super::hot_path::HotPath;
+use super::ledger::Writing;
 use crate::Error;
 use crate::connection::Connection;
 use crate::store::{Born, Store};

@@ -16,38 +16,21 @@ use crate::outbox::burials::Burials;
 use crate::outbox::claims::Renewer;
 use crate::outbox::feed::{Feed, Waiting};
 use crate::outbox::interceptor::{Interceptors, panicked};
+use crate::outbox::lease::Lease;
 use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
 
 /// One worker: an event at a time, from the queue to its settlement.
 pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
-    while let Some(Waiting { queued, hold, turn }) = feed.next().await {
-        if !feed.standing().is_up_since(turn) {
-            // Another node has had the table since, and may have delivered it.
-            feed.leave(hold);
+    while let Some(Waiting { queued, lease }) = feed.next().await {
+        if !delivery.may_begin(&queued, &lease).await {
+            lease.abandon();
             continue;
         }
-        if !delivery.keeps_claim(queued.event.id()).await {
-            // Another node may be handling it by now, or before this one is done; only one would be allowed to settle it.
-            tracing::warn!(
-                event_id = queued.event.id(),
-                "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
-            );
-            feed.leave(hold);
-            continue;
-        }
-        let settlement = delivery.deliver(&queued).await;
-        if !feed.standing().is_up_since(turn) && settlement != Settlement::Done {
-            // What another node makes of it counts.
-            feed.leave(hold);
-            continue;
-        }
-        // Where the claim ran out meanwhile, another node has the event, and may deliver it.
-        if !feed.claims().has_run_out(queued.event.id()) {
-            delivery.bury_if_dead(&queued, &settlement).await;
-        }
-        feed.claims().settling(queued.event.id());
-        settled.send(Settled::new(queued, settlement, hold, turn)).await;
+        let answer = delivery.deliver(&queued.event).await;
+        let settlement = delivery.decide(&queued, answer);
+        delivery.bury_if_dead(&queued, &lease, &settlement).await;
+        settled.send(Settled::new(queued, settlement, lease)).await;
     }
 }
 
@@ -62,27 +45,45 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    async fn deliver(&self, queued: &Queued) -> Settlement {
-        let (entered, ready) = self.interceptors.before(&queued.event);
+    /// Whether an event is still this node's, and will be while it is handled: another node may have had the table since it
+    /// was taken, or have the event by now, and only one would be allowed to settle it.
+    async fn may_begin(&self, queued: &Queued, lease: &Lease) -> bool {
+        if !lease.stands() {
+            return false;
+        }
+        let lasts = match &self.renewer {
+            Some(renewer) => renewer.ensure(lease).await,
+            None => true,
+        };
+        if !lasts {
+            tracing::warn!(
+                event_id = queued.event.id(),
+                "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
+            );
+        }
+        lasts
+    }
+
+    async fn deliver(&self, event: &Event) -> Result<Outcome, Failure> {
+        let (entered, ready) = self.interceptors.before(event);
         let answer = match ready {
-            Ok(()) => self.route_and_call(&queued.event).await,
+            Ok(()) => self.route_and_call(event).await,
             Err(failure) => Err(failure),
         };
-        self.interceptors.after(entered, &queued.event, answer.as_ref().err());
+        self.interceptors.after(entered, event, answer.as_ref().err());
+        answer
+    }
+
+    fn decide(&self, queued: &Queued, answer: Result<Outcome, Failure>) -> Settlement {
         decide(&self.retry, queued.attempts, answer, Jitter::random())
     }
 
-    /// Whether the claim of an event, where it has one, lasts while it is handled.
-    async fn keeps_claim(&self, id: &str) -> bool {
-        match &self.renewer {
-            Some(renewer) => renewer.ensure(id).await,
-            None => true,
-        }
-    }
-
-    /// Before the row says DEAD: a crash in between writes another letter, and never none.
-    async fn bury_if_dead(&self, queued: &Queued, settlement: &Settlement) {
-        if let Settlement::Dead { error } = settlement {
+    /// Before the row says DEAD: a crash in between writes another letter, and never none. Where the event is another
+    /// node's by now, that one delivers it.
+    async fn bury_if_dead(&self, queued: &Queued, lease: &Lease, settlement: &Settlement) {
+        if let Settlement::Dead { error } = settlement
+            && lease.is_ours()
+        {
             let attempts = queued.attempts.saturating_add(1);
             self.burials.bury(&queued.event, attempts, error, &self.metrics).await;
         }

@@ -13,7 +13,8 @@ use crate::Error;
 use crate::outbox::bell::Bell;
 use crate::outbox::dispatcher::Queued;
 use crate::outbox::feed::{Feed, Offer};
-use crate::outbox::unheld::Unheld;
+use crate::outbox::in_flight::InFlight;
+use crate::outbox::lease::Leases;
 use crate::store::{At, Claim, Due, Order, Place, Row, Store, Unreadable};
 
 /// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
@@ -26,11 +27,12 @@ const TAKEN_UP: u32 = 500;
 pub(super) struct Cycle {
     store: Arc<dyn Store>,
     pub(super) handler: Arc<dyn PollHandler>,
-    pub(super) unheld: Arc<Unheld>,
+    /// Who has what in hand here.
+    pub(super) leases: Leases,
     /// The way to a dispatcher, where the poller feeds one.
     feed: Option<Feed>,
     /// How this node stood when rows were last read.
-    turn: u64,
+    epoch: u64,
     /// Rung when rows were given back that another node may have room for.
     bell: Bell,
     metrics: Arc<telemetry::Outbox>,
@@ -57,9 +59,9 @@ impl Cycle {
             unburied: Unburied::new(store.clone()),
             store,
             handler,
-            unheld: Arc::default(),
+            leases: Leases::new(Arc::new(InFlight::new()), None),
             feed: None,
-            turn: 0,
+            epoch: 0,
             bell: Bell::default(),
             metrics,
             settings,
@@ -73,24 +75,24 @@ impl Cycle {
     /// The cycle of a poller that feeds a dispatcher.
     pub(super) fn feeding(self, feed: &Feed, bell: Bell) -> Self {
         let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
-        Self { unheld: feed.unheld().clone(), feed: Some(feed.clone()), sweep, bell, ..self }
+        Self { leases: feed.leases().clone(), feed: Some(feed.clone()), sweep, bell, ..self }
     }
 
     /// Polls once, tells what follows, and whether there was anything new.
     pub(super) async fn run(&mut self) -> Result<(Next, bool), Error> {
-        if self.unheld.release(&*self.store).await {
+        if self.leases.give_back(&*self.store).await {
             self.bell.ring();
         }
-        let feed = self.feed.clone();
-        let turn = feed.as_ref().map_or(0, |feed| feed.standing().turn());
-        if !self.may_begin(turn) {
+        let epoch = self.leases.ledger().epoch();
+        if !self.may_begin(epoch) {
             return Ok((Next::Rest, false));
         }
         let wanted = self.sweep.batch(self.handler.available_capacity());
         if wanted == 0 {
             return Ok((Next::WhenThereIsRoom, true));
         }
-        let _look = feed.as_ref().map(|feed| feed.letting_go().look());
+        let leases = self.leases.clone();
+        let _look = leases.look();
         let held_before = self.handler.held();
         if !self.take_up().await? {
             return Ok((Next::WhenThereIsRoom, self.handler.held() > held_before));
@@ -99,7 +101,7 @@ impl Cycle {
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
         let rows = self.read(limit, after.as_ref()).await?;
-        if feed.as_ref().is_some_and(|feed| !feed.standing().is_up_since(turn)) {
+        if !leases.ledger().is_up_since(epoch) {
             // Another node has had the table since they were read.
             self.sweep.start_over();
             return Ok((Next::Rest, false));
@@ -126,16 +128,16 @@ impl Cycle {
     /// Whether rows may be taken: not while another node has the table, nor while what becomes of events cannot be
     /// written. After this node has stood down and up again, where the order counts, what it held before must be out of
     /// its hands first: it would come behind what is read now.
-    fn may_begin(&mut self, turn: u64) -> bool {
+    fn may_begin(&mut self, epoch: u64) -> bool {
         let Some(feed) = &self.feed else { return true };
-        if feed.standing().is_down() || feed.gate().is_shut() {
+        if feed.leases().ledger().is_down() || feed.gate().is_shut() {
             return false;
         }
-        let is_first = self.turn != turn;
+        let is_first = self.epoch != epoch;
         if is_first && self.settings.order == Order::Created && self.handler.held() > 0 {
             return false;
         }
-        self.turn = turn;
+        self.epoch = epoch;
         true
     }
 
@@ -191,7 +193,7 @@ impl Cycle {
             return Ok(true);
         };
         // Those that are in flight have the same owner, and must not hide the others.
-        let held = u32::try_from(feed.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
+        let held = u32::try_from(self.leases.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
         let limit = TAKEN_UP + held;
         let rows = self.store.owned(owner, At::Database, limit).await?;
         let all = rows.len() < limit as usize;
@@ -218,7 +220,7 @@ impl Cycle {
             match feed.offer_cold(queued) {
                 Offer::Taken => {
                     // It is not given back after all.
-                    self.unheld.forget(&id);
+                    self.leases.ledger().own_again(&id);
                     taken_up += 1;
                 }
                 Offer::Duplicate => {} // it knows of this one
@@ -279,7 +281,7 @@ impl Cycle {
         let released = self.store.release(&refused).await;
         if !matches!(released, Ok(rows) if rows >= refused.len() as u64) {
             for (id, claim) in refused {
-                self.unheld.add_for_later(id, claim);
+                self.leases.ledger().disown(id, claim);
             }
         }
         released.map(drop)

@@ -126,12 +126,13 @@ mod tests {
 
     use super::*;
     use crate::outbox::dispatcher::Queued;
-    use crate::outbox::in_flight::Hold;
+    use crate::outbox::in_flight::InFlight;
+    use crate::outbox::lease::Leases;
 
     fn refused() -> Settled {
         let event = Event::of_json("OrderPlaced", "{}").unwrap();
-        let hold = Hold { id: event.id().to_owned(), token: 0 };
-        Settled::new(Queued::hot(event), Settlement::Done, hold, 0)
+        let lease = Leases::new(Arc::new(InFlight::new()), None).take(event.id()).unwrap();
+        Settled::new(Queued::hot(event), Settlement::Done, lease)
     }
 
     fn stuck(events: usize) -> (Stuck, Arc<Gate>) {

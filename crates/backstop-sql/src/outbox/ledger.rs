@@ -1,0 +1,372 @@
+//! What this process has in hand: which events, under which claims, how far each has come, and whether this node is the one
+//! that delivers. Pure: time is passed in, and nothing waits.
+
+use std::collections::HashMap;
+
+use backstop_core::clock::Tick;
+
+use super::claims::Terms;
+use super::in_flight::Hold;
+use super::queues::Source;
+use crate::store::Claim;
+
+/// How often giving a row back is tried: its transaction may not have committed yet at the first time.
+/// After that the claim runs out by itself.
+const TRIES: u8 = 20;
+
+/// An event and its claim.
+pub(super) type Claimed = (String, Claim);
+
+/// An id is in one hand at most: written, then waiting or being handled, then on its way back to the table.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    terms: Option<Terms>,
+    hands: HashMap<String, Hand>,
+    /// The events that are written, and of which nobody has said yet what became of them: the last writing of each id.
+    written: HashMap<String, Writing>,
+    last_writing: u64,
+    /// Claims that nobody here stands for any more, to be given back, each with how many tries are left.
+    unheld: HashMap<String, (Claim, u8)>,
+    look: Option<UnderWay>,
+    epoch: u64,
+}
+
+/// Which writing of an id it was. After a savepoint was rolled back, or a row deleted, another event can be written under
+/// the same id: what is said of the first then says nothing of the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Writing(u64);
+
+#[derive(Debug)]
+struct Hand {
+    hold: Hold,
+    /// When the row was written or taken: a claim counts from then.
+    since: Tick,
+    epoch: u64,
+    claim: Option<Claim>,
+    good_until: Tick,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Its transaction has not committed yet, or nobody has said so.
+    Written,
+    /// It is queued or being handled.
+    Taken,
+    /// What became of it is on its way to the table, and ends its claim.
+    Settling,
+}
+
+/// A look at the table that has begun and not ended.
+#[derive(Debug)]
+struct UnderWay {
+    since: Tick,
+    /// What to let go of when it ends.
+    later: Vec<Hold>,
+}
+
+/// What a commit finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Committed {
+    /// Its id was taken when it was written.
+    Held(Hold),
+    /// Its id was in another hand then.
+    Unheld,
+    /// Another event was written under its id since.
+    Stale,
+}
+
+/// Whether this node is the one that delivers. Changes are counted, so that what was taken before one is known after it.
+impl Ledger {
+    pub(super) fn new(terms: Option<Terms>) -> Self {
+        Self { terms, ..Self::default() }
+    }
+
+    /// How often that has changed.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// While another node has the table.
+    pub(super) fn is_down(&self) -> bool {
+        !self.epoch.is_multiple_of(2)
+    }
+
+    /// Whether this node has been the one ever since that epoch.
+    pub(super) fn is_up_since(&self, epoch: u64) -> bool {
+        epoch == self.epoch && !self.is_down()
+    }
+
+    /// Stands down or up. Tells whether that is news.
+    pub(super) fn stand(&mut self, up: bool) -> bool {
+        let news = self.is_down() == up;
+        self.epoch += u64::from(news);
+        news
+    }
+}
+
+/// Events on their way from a transaction.
+impl Ledger {
+    pub(super) fn begin_writing(&mut self) -> Writing {
+        self.last_writing += 1;
+        Writing(self.last_writing)
+    }
+
+    /// An event was inserted. What had its id before is gone, or this one could not have been: whatever is left of it is
+    /// this one's now. False where its id is still to be taken.
+    pub(super) fn write(&mut self, id: &str, writing: Writing, since: Tick) -> bool {
+        self.written.insert(id.to_owned(), writing);
+        let epoch = self.epoch;
+        if let Some(hand) = self.hands.get_mut(id).filter(|hand| hand.phase == Phase::Written) {
+            (hand.since, hand.epoch) = (since, epoch);
+            return true;
+        }
+        let Some(hold) = self.take_back(id) else { return false };
+        self.take_written(hold, since);
+        true
+    }
+
+    /// Takes the id of an event that was inserted.
+    pub(super) fn take_written(&mut self, hold: Hold, since: Tick) {
+        self.put(hold, since, Phase::Written);
+    }
+
+    /// An event was inserted that is not to be delivered yet.
+    pub(super) fn write_delayed(&mut self, id: &str) -> Option<Hold> {
+        self.written.remove(id);
+        self.let_go_of_written(id)
+    }
+
+    /// A transaction has committed: its event is this hand's to deliver, if it is the last of its id.
+    pub(super) fn commit(&mut self, id: &str, writing: Writing) -> Committed {
+        if self.written.get(id) != Some(&writing) {
+            return Committed::Stale;
+        }
+        self.written.remove(id);
+        match self.hands.get_mut(id) {
+            Some(hand) if hand.phase == Phase::Written => {
+                hand.phase = Phase::Taken;
+                Committed::Held(hand.hold.clone())
+            }
+            _ => Committed::Unheld,
+        }
+    }
+
+    /// Nobody here delivers an event that was written. Tells whether it is the last of its id, and what the tracker is to
+    /// release.
+    pub(super) fn give_up(&mut self, id: &str, writing: Writing) -> (bool, Option<Hold>) {
+        if self.written.get(id) != Some(&writing) {
+            return (false, None);
+        }
+        self.written.remove(id);
+        (true, self.let_go_of_written(id))
+    }
+
+    fn let_go_of_written(&mut self, id: &str) -> Option<Hold> {
+        let hand = self.hands.get(id).filter(|hand| hand.phase == Phase::Written)?;
+        let hold = hand.hold.clone();
+        self.let_go(hold)
+    }
+}
+
+/// Events in hand.
+impl Ledger {
+    /// Takes the id of an event that was committed or read. A row that was read was so no later than the look began, so
+    /// its claim counts from there.
+    pub(super) fn take(&mut self, hold: Hold, now: Tick) {
+        let since = self.look.as_ref().map_or(now, |look| look.since);
+        self.put(hold, since, Phase::Taken);
+    }
+
+    fn put(&mut self, hold: Hold, since: Tick, phase: Phase) {
+        let hand =
+            Hand { since, epoch: self.epoch, claim: None, good_until: since, phase, hold: hold.clone() };
+        self.hands.insert(hold.id, hand);
+    }
+
+    /// Says under which claim an event was taken.
+    pub(super) fn claim(&mut self, hold: &Hold, source: Source, claim: &Claim) {
+        let Some(terms) = self.terms else { return };
+        if let Some(hand) = self.hand_mut(hold) {
+            let good_for = match source {
+                Source::Hot => terms.hot_grace,
+                Source::Cold => terms.timeout,
+            };
+            hand.claim = Some(claim.clone());
+            hand.good_until = hand.since + good_for;
+        }
+    }
+
+    /// Whether nobody else has been entitled to an event since it was taken.
+    pub(super) fn stands(&self, hold: &Hold) -> bool {
+        self.hand(hold).is_some_and(|hand| self.is_up_since(hand.epoch))
+    }
+
+    /// Whether an event is this hand's to deliver: it stands, and its claim has not run out.
+    pub(super) fn is_ours(&self, hold: &Hold, now: Tick) -> bool {
+        self.stands(hold) && self.hand(hold).is_some_and(|hand| hand.is_good(now))
+    }
+
+    /// What became of an event is on its way to the table.
+    pub(super) fn settle(&mut self, hold: &Hold) {
+        if let Some(hand) = self.hand_mut(hold) {
+            hand.phase = Phase::Settling;
+        }
+    }
+
+    /// Lets go of an event, and tells what the tracker is to release: nothing while the poller looks at the table. It may
+    /// have read the row before that was settled, and would take the event for one that nobody holds.
+    pub(super) fn let_go(&mut self, hold: Hold) -> Option<Hold> {
+        self.forget(&hold);
+        match &mut self.look {
+            Some(look) => {
+                look.later.push(hold);
+                None
+            }
+            None => Some(hold),
+        }
+    }
+
+    /// Lets go of an event at once: the look that read it is the one that offered it.
+    pub(super) fn forget(&mut self, hold: &Hold) {
+        if self.hand(hold).is_some() {
+            self.hands.remove(&hold.id);
+        }
+    }
+
+    /// Lets go of an event that is still due. Its claim is given back, if it has not run out.
+    pub(super) fn abandon(&mut self, hold: Hold, now: Tick) -> Option<Hold> {
+        let claim = self.hand(&hold).filter(|hand| hand.is_good(now)).and_then(|hand| hand.claim.clone());
+        if let Some(claim) = claim {
+            self.disown(hold.id.clone(), claim);
+        }
+        self.let_go(hold)
+    }
+
+    fn hand(&self, hold: &Hold) -> Option<&Hand> {
+        self.hands.get(&hold.id).filter(|hand| hand.hold == *hold)
+    }
+
+    fn hand_mut(&mut self, hold: &Hold) -> Option<&mut Hand> {
+        self.hands.get_mut(&hold.id).filter(|hand| hand.hold == *hold)
+    }
+}
+
+impl Hand {
+    fn is_good(&self, now: Tick) -> bool {
+        self.claim.is_none() || now < self.good_until
+    }
+}
+
+/// Looks at the table.
+impl Ledger {
+    pub(super) fn begin_look(&mut self, now: Tick) {
+        self.look = Some(UnderWay { since: now, later: Vec::new() });
+    }
+
+    /// What the tracker is to release.
+    pub(super) fn end_look(&mut self) -> Vec<Hold> {
+        self.look.take().map(|look| look.later).unwrap_or_default()
+    }
+
+    fn take_back(&mut self, id: &str) -> Option<Hold> {
+        let later = &mut self.look.as_mut()?.later;
+        let place = later.iter().position(|hold| hold.id == id)?;
+        Some(later.swap_remove(place))
+    }
+}
+
+/// Claims.
+impl Ledger {
+    /// Those that have not run out, those that run out first in front. One that has must not be taken back from whoever has
+    /// it now.
+    pub(super) fn living(&self, now: Tick) -> Vec<Claimed> {
+        let mut living: Vec<_> = self.claimed().filter(|(hand, _)| now < hand.good_until).collect();
+        living.sort_by_key(|(hand, _)| hand.good_until);
+        living.into_iter().map(|(hand, claim)| (hand.hold.id.clone(), claim.clone())).collect()
+    }
+
+    fn claimed(&self) -> impl Iterator<Item = (&Hand, &Claim)> {
+        self.hands.values().filter_map(|hand| Some((hand, hand.claim.as_ref()?)))
+    }
+
+    /// Whether the claim of an event may run out before it is renewed by itself, and the claim, unless that has happened.
+    pub(super) fn is_short(&self, hold: &Hold, now: Tick) -> (bool, Option<Claimed>) {
+        let (Some(terms), Some(hand)) = (self.terms, self.hand(hold)) else { return (false, None) };
+        let Some(claim) = &hand.claim else { return (false, None) };
+        let living = (now < hand.good_until).then(|| (hold.id.clone(), claim.clone()));
+        (hand.good_until < now + terms.enough(), living)
+    }
+
+    pub(super) fn renewed(&mut self, rows: &[Claimed], until: Tick) {
+        for (id, claim) in rows {
+            if let Some(hand) = self.hands.get_mut(id).filter(|hand| hand.claim.as_ref() == Some(claim)) {
+                hand.good_until = hand.good_until.max(until);
+            }
+        }
+    }
+
+    /// Lets claims run out now: another node has taken their rows. Tells how many that matters to.
+    pub(super) fn lost(&mut self, rows: &[Claimed], now: Tick) -> usize {
+        let mut lost = 0;
+        for (id, claim) in rows {
+            let hand = self.hands.get_mut(id).filter(|hand| hand.claim.as_ref() == Some(claim));
+            if let Some(hand) = hand.filter(|hand| hand.phase != Phase::Settling) {
+                hand.good_until = hand.good_until.min(now);
+                lost += 1;
+            }
+        }
+        lost
+    }
+
+    /// A claim that nobody here stands for any more.
+    pub(super) fn disown(&mut self, id: String, claim: Claim) {
+        self.unheld.insert(id, (claim, TRIES));
+    }
+
+    /// Somebody here stands for a row again, under the same claim. Tells whether it was to be given back.
+    pub(super) fn own_again(&mut self, id: &str) -> bool {
+        self.unheld.remove(id).is_some()
+    }
+
+    /// What is to be given back.
+    pub(super) fn unheld(&self) -> Vec<Claimed> {
+        self.unheld.iter().map(|(id, (claim, _))| (id.clone(), claim.clone())).collect()
+    }
+
+    /// Rows were given back.
+    pub(super) fn given_back(&mut self, rows: &[Claimed]) {
+        for (id, claim) in rows {
+            if self.unheld.get(id).is_some_and(|(other, _)| other == claim) {
+                self.unheld.remove(id);
+            }
+        }
+    }
+
+    /// Giving rows back was tried. Those that have no try left are given up: their claims run out by themselves.
+    pub(super) fn tried_to_give_back(&mut self, rows: &[Claimed]) {
+        for (id, claim) in rows {
+            if let Some((other, tries)) = self.unheld.get_mut(id)
+                && other == claim
+            {
+                *tries -= 1;
+                if *tries == 0 {
+                    self.unheld.remove(id);
+                }
+            }
+        }
+    }
+
+    /// All claims, which are then nobody's here any more: for the end.
+    pub(super) fn take_all_claims(&mut self) -> Vec<Claimed> {
+        let held =
+            self.hands.values_mut().filter_map(|hand| Some((hand.hold.id.clone(), hand.claim.take()?)));
+        let mut all: Vec<_> = held.collect();
+        all.extend(self.unheld.drain().map(|(id, (claim, _))| (id, claim)));
+        all
+    }
+}
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;
