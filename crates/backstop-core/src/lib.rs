@@ -19,6 +19,7 @@
 
 pub mod breaker;
 pub mod burial;
+pub mod calling;
 pub mod clock;
 pub mod codec;
 pub mod delivery;
@@ -26,6 +27,8 @@ pub mod event;
 pub mod failure;
 pub mod handler;
 pub mod inspect;
+pub mod interceptor;
+pub mod lifecycle;
 pub mod outcome;
 pub mod redact;
 pub mod retry;

@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::hook::{Hook, HookError};
-use super::lifecycle::Lifecycle;
 use crate::Error;
 use crate::wake_up::WakeUps;
+use backstop_core::lifecycle::Lifecycle;
 
 /// How long to wait before what failed is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -71,8 +71,8 @@ pub(super) struct Ringing {
 
 impl Ringing {
     /// Carries the bell's rings to the database from now on.
-    pub(super) fn start_ringing(&self, bell: Bell, wake_ups: Arc<dyn WakeUps>) -> Result<(), Error> {
-        self.ringing.start(|shutdown| ring_until(shutdown, bell, wake_ups), CLOSED)
+    pub(super) fn start_ringing(&self, bell: Bell, wake_ups: Arc<dyn WakeUps>) {
+        let _ = self.ringing.start(|shutdown| ring_until(shutdown, bell, wake_ups));
     }
 
     /// Wakes `woken` when others ring, and says in `hears` whether they would be heard.
@@ -81,8 +81,8 @@ impl Ringing {
         wake_ups: Arc<dyn WakeUps>,
         woken: Arc<Notify>,
         hears: Arc<AtomicBool>,
-    ) -> Result<(), Error> {
-        self.listening.start(|shutdown| listen_until(shutdown, wake_ups, woken, hears), CLOSED)
+    ) {
+        let _ = self.listening.start(|shutdown| listen_until(shutdown, wake_ups, woken, hears));
     }
 
     /// Stops listening.
@@ -96,8 +96,6 @@ impl Ringing {
         self.ringing.close("ringing for other nodes").await;
     }
 }
-
-const CLOSED: &str = "the bell was closed and cannot be started again";
 
 async fn ring_until(shutdown: Shutdown, bell: Bell, wake_ups: Arc<dyn WakeUps>) {
     let mut pause = FIRST_PAUSE;
@@ -216,7 +214,7 @@ mod tests {
     async fn who_cannot_hear_says_so_and_tries_again() {
         let (woken, hears) = (Arc::new(Notify::new()), Arc::new(AtomicBool::new(false)));
         let ringing = Ringing::default();
-        ringing.start_listening(Arc::new(Rusty::default()), woken.clone(), hears.clone()).unwrap();
+        ringing.start_listening(Arc::new(Rusty::default()), woken.clone(), hears.clone());
         woken.notified().await;
         woken.notified().await; // again, after it broke
         ringing.close().await;

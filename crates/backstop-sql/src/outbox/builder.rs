@@ -16,7 +16,6 @@ use super::guard::Guard;
 use super::hook::{Hook, Hooks};
 use super::hot_path::HotPath;
 use super::in_flight::Tracker;
-use super::interceptor::Interceptor;
 use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, Tunable};
 use super::poller::{Locking, new_owner};
 use super::purge::{self, Purger, StorePurger};
@@ -30,6 +29,7 @@ use crate::pooler::Pooled;
 use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
 use crate::stores::Share;
 use crate::{Error, Supported, TableName, TimeZone};
+use backstop_core::interceptor::Interceptor;
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
 #[must_use = "an outbox does nothing until `start` is called"]
@@ -236,13 +236,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 self.poller.clone().feeding(store.clone(), &dispatcher.feed(), bell.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
-        let hot_path = dispatcher.as_ref().map(|it| self.hot_path(&store, it)).transpose()?.flatten();
+        let hot_path = dispatcher.as_ref().and_then(|it| self.hot_path(&store, it));
         let writer = self.writer(&store, hot_path.clone(), &bell, &metrics);
         let renewer = dispatcher.as_ref().and_then(dispatcher::Dispatcher::renewer);
-        let renewal = renewer.map(Renewal::start).transpose()?;
+        let renewal = renewer.map(Renewal::start);
         let guard = match (right, &dispatcher, &poller) {
             (Some(right), Some(dispatcher), Some(poller)) => {
-                Some(Guard::start(right, dispatcher.feed().leases().clone(), poller.nudged())?)
+                Some(Guard::start(right, dispatcher.feed().leases().clone(), poller.nudged()))
             }
             _ => None,
         };
@@ -307,16 +307,12 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     }
 
     /// The way from a commit to the workers, where the mode has one.
-    fn hot_path(
-        &self,
-        store: &Arc<dyn Store>,
-        dispatcher: &dispatcher::Dispatcher,
-    ) -> Result<Option<Arc<HotPath>>, Error> {
+    fn hot_path(&self, store: &Arc<dyn Store>, dispatcher: &dispatcher::Dispatcher) -> Option<Arc<HotPath>> {
         if !matches!(M::MODE, Kind::SingleNode | Kind::MultiNode) {
-            return Ok(None);
+            return None;
         }
         let claim = self.born().as_ref().map(Born::claim);
-        HotPath::start(dispatcher.feed(), claim, store.clone(), self.dispatcher.hot_capacity).map(Some)
+        Some(HotPath::start(dispatcher.feed(), claim, store.clone(), self.dispatcher.hot_capacity))
     }
 
     fn writer(

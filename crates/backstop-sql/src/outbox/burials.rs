@@ -17,10 +17,10 @@ use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::builder::Builder;
-use super::interceptor::panicked;
 use super::mode::{Delivering, Mode};
 use super::settings::Faults;
 use crate::Supported;
+use backstop_core::calling::panicked;
 
 /// Which burial an event's copy goes to.
 #[derive(Clone)]

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout};
 
 use super::lease::{Lease, Leases};
 use super::ledger::Claimed;
-use super::lifecycle::Lifecycle;
 use crate::store::{At, Store};
 use crate::{Error, aside};
+use backstop_core::lifecycle::Lifecycle;
 
 /// How long claims are good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,8 +108,7 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    pub(super) fn start(renewer: Arc<Renewer>) -> Result<Self, Error> {
-        let lifecycle = Lifecycle::default();
+    pub(super) fn start(renewer: Arc<Renewer>) -> Self {
         let renew = move |shutdown| {
             let (pulse, every) = (Arc::new(Pulse::default()), renewer.terms.renew_every());
             let renewal = aside::spawn(renew_until(shutdown, renewer, pulse.clone()));
@@ -120,8 +119,7 @@ impl Renewal {
                 }
             }
         };
-        lifecycle.start(renew, "the renewal of claims was closed and cannot be started again")?;
-        Ok(Self { lifecycle })
+        Self { lifecycle: Lifecycle::started(renew) }
     }
 
     pub(super) async fn close(&self) {

@@ -16,7 +16,6 @@ use super::burials::Burials;
 use super::claims::{Renewer, Terms};
 use super::feed::{Feed, Offer};
 use super::in_flight::{InFlight, Tracker};
-use super::interceptor::{Interceptor, Interceptors};
 use super::lease::Leases;
 use super::queues::{Limits, Queues, Source};
 use super::registry::Registry;
@@ -24,6 +23,7 @@ use super::settings::Faults;
 use super::settler::Settler;
 use crate::Error;
 use crate::store::{Claim, Store};
+use backstop_core::interceptor::{Interceptor, Interceptors};
 use worker::{Delivery, Unfailing, work};
 
 /// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what

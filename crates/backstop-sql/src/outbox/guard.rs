@@ -8,9 +8,9 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::lease::Leases;
-use super::lifecycle::Lifecycle;
 use crate::Error;
 use crate::stores::Right;
+use backstop_core::lifecycle::Lifecycle;
 
 /// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
@@ -29,14 +29,11 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Looks after the right in the background: the dispatcher stands down while another node has it.
-    pub(super) fn start(right: Right, leases: Leases, nudged: Arc<Notify>) -> Result<Self, Error> {
-        let (lifecycle, right) = (Lifecycle::default(), Arc::new(Mutex::new(Some(right))));
+    pub(super) fn start(right: Right, leases: Leases, nudged: Arc<Notify>) -> Self {
+        let right = Arc::new(Mutex::new(Some(right)));
         let kept = right.clone();
-        lifecycle.start(
-            move |shutdown| keep_until(shutdown, kept, leases, nudged),
-            "the guard of a table was closed and cannot be started again",
-        )?;
-        Ok(Self { lifecycle, right })
+        let lifecycle = Lifecycle::started(move |shutdown| keep_until(shutdown, kept, leases, nudged));
+        Self { lifecycle, right }
     }
 
     /// Gives the right back.

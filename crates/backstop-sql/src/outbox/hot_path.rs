@@ -9,9 +9,8 @@ use tokio::sync::mpsc;
 
 use super::feed::{Feed, Offer};
 use super::ledger::Writing;
-use super::lifecycle::Lifecycle;
-use crate::Error;
 use crate::store::{Claim, Store};
+use backstop_core::lifecycle::Lifecycle;
 
 /// At most so many events are looked for at once.
 const TOGETHER: usize = 500;
@@ -32,16 +31,14 @@ impl HotPath {
         claim: Option<Claim>,
         store: Arc<dyn Store>,
         capacity: usize,
-    ) -> Result<Arc<Self>, Error> {
+    ) -> Arc<Self> {
         let (told, waiting) = mpsc::channel(capacity);
-        let lookup = Lifecycle::default();
-        let hot_path = Arc::new(Self { feed, claim, told, lookup });
-        let weak = Arc::downgrade(&hot_path);
-        hot_path.lookup.start(
-            move |shutdown| look_up_until(shutdown, waiting, store, weak),
-            "the hot path was closed and cannot be started again",
-        )?;
-        Ok(hot_path)
+        Arc::new_cyclic(|hot_path| {
+            let hot_path = hot_path.clone();
+            let lookup =
+                Lifecycle::started(move |shutdown| look_up_until(shutdown, waiting, store, hot_path));
+            Self { feed, claim, told, lookup }
+        })
     }
 
     /// Takes the ids of events that were inserted from `since` on, before their transaction commits.

@@ -97,10 +97,8 @@ mod guard;
 pub mod hook;
 mod hot_path;
 mod in_flight;
-pub mod interceptor;
 mod lease;
 mod ledger;
-mod lifecycle;
 mod mode;
 pub mod poller;
 pub mod purge;
@@ -122,12 +120,12 @@ use crate::store::Store;
 use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, Supported};
 
+pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
 pub use dead::{DeadEvents, Replay, ReplayStopped};
 pub use dispatcher::{Dispatcher, Queued};
 pub use hook::{Hook, HookError};
 pub use in_flight::{Hold, InFlight, Tracker};
-pub use interceptor::Interceptor;
 pub use mode::{Delivering, Mode, MultiNode, Ordered, SingleNode, Tunable, WriterOnly};
 pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
@@ -335,22 +333,22 @@ impl Inner {
     /// Starts the poller, the purge and the bell; if one cannot be, what runs already is closed again.
     async fn start_loops(&self, mode: Kind, bell: Option<(Arc<dyn WakeUps>, bool)>) -> Result<(), Error> {
         let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
-            .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start))
-            .and_then(|()| bell.map_or(Ok(()), |(wake_ups, heard)| self.start_bell(mode, wake_ups, heard)));
-        if started.is_err() {
-            let _ = self.close().await;
+            .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
+        match (&started, bell) {
+            (Ok(()), Some((wake_ups, heard))) => self.start_bell(mode, wake_ups, heard),
+            (Ok(()), None) => {}
+            (Err(_), _) => drop(self.close().await),
         }
         started
     }
 
     /// Rings for others where there may be others, and listens where there is a poller to wake.
-    fn start_bell(&self, mode: Kind, wake_ups: Arc<dyn WakeUps>, heard: bool) -> Result<(), Error> {
+    fn start_bell(&self, mode: Kind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
         if let (Some(poller), true) = (&self.poller, heard) {
-            self.ringing.start_listening(wake_ups.clone(), poller.nudged(), poller.hears())?;
+            self.ringing.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
         }
-        match mode {
-            Kind::MultiNode | Kind::WriterOnly => self.ringing.start_ringing(self.bell.clone(), wake_ups),
-            Kind::SingleNode | Kind::Ordered => Ok(()),
+        if matches!(mode, Kind::MultiNode | Kind::WriterOnly) {
+            self.ringing.start_ringing(self.bell.clone(), wake_ups);
         }
     }
 

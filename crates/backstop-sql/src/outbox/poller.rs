@@ -19,11 +19,11 @@ use tokio::time::timeout;
 use super::bell::Bell;
 use super::dispatcher::Queued;
 use super::feed::{Feed, Offer};
-use super::interceptor::panicked;
-use super::lifecycle::Lifecycle;
 use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
+use backstop_core::calling::panicked;
+use backstop_core::lifecycle::Lifecycle;
 use cycle::Cycle;
 use rest::Rest;
 use sweep::Next;
@@ -269,10 +269,9 @@ impl Poller {
     /// starting after [`close`](Self::close) is an error.
     pub fn start(&self) -> Result<(), Error> {
         let (cycle, nudged, hears) = (self.cycle.clone(), self.nudged.clone(), self.hears.clone());
-        self.lifecycle.start(
-            move |shutdown| poll_until(shutdown, nudged, hears, cycle),
-            "the poller was closed and cannot be started again: build a new one",
-        )
+        let started = self.lifecycle.start(move |shutdown| poll_until(shutdown, nudged, hears, cycle));
+        let closed = Error::State("the poller was closed and cannot be started again: build a new one");
+        started.then_some(()).ok_or(closed)
     }
 
     /// Polls once, from the first due row on. After [`close`](Self::close) it does nothing.

@@ -9,11 +9,11 @@ use backstop_core::{Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
-use super::lifecycle::Lifecycle;
 use super::settings::Faults;
 use crate::connection::{Connection, Connections};
 use crate::store::{At, Purgeable, Store};
 use crate::{BoxFuture, Error};
+use backstop_core::lifecycle::Lifecycle;
 
 /// The settings of a [`Purge`]; [`build`](Settings::build) checks them.
 #[derive(Debug, Clone)]
@@ -169,10 +169,9 @@ impl Purge {
     /// [`close`](Self::close) is an error.
     pub fn start(&self) -> Result<(), Error> {
         let cycle = self.cycle.clone();
-        self.lifecycle.start(
-            move |shutdown| purge_until(shutdown, cycle),
-            "the purge was closed and cannot be started again: build a new one",
-        )
+        let started = self.lifecycle.start(move |shutdown| purge_until(shutdown, cycle));
+        let closed = Error::State("the purge was closed and cannot be started again: build a new one");
+        started.then_some(()).ok_or(closed)
     }
 
     /// Purges once: batch after batch until one is not full. Tells how many rows were deleted.

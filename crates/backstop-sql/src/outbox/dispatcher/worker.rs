@@ -4,18 +4,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::calling::{call, panicked};
 use backstop_core::delivery::{Settlement, decide};
+use backstop_core::interceptor::Interceptors;
 use backstop_core::retry::{Exponential, Jitter, Policy, Retry};
-use backstop_core::trace::TraceContext;
-use backstop_core::{Event, Failure, Handler, Outcome, telemetry};
-use futures_util::FutureExt;
-use tracing::Instrument as _;
+use backstop_core::{Event, Failure, Outcome, telemetry};
 
 use super::Queued;
 use crate::outbox::burials::Burials;
 use crate::outbox::claims::Renewer;
 use crate::outbox::feed::{Feed, Waiting};
-use crate::outbox::interceptor::{Interceptors, panicked};
 use crate::outbox::lease::Lease;
 use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
@@ -91,28 +89,10 @@ impl Delivery {
 
     async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
         match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
-            Some(handler) => traced(event, call(&handler, event.clone())).await,
+            Some(handler) => call(&handler, event.clone()).await,
             None => Err(unroutable(event)),
         }
     }
-}
-
-/// Runs a handler within the trace that its event carries.
-async fn traced<F: Future>(event: &Event, handling: F) -> F::Output {
-    match TraceContext::of(event) {
-        Some(trace) => {
-            let span =
-                tracing::debug_span!("deliver", event_id = event.id(), traceparent = trace.traceparent());
-            trace.scope(handling.instrument(span)).await
-        }
-        None => handling.await,
-    }
-}
-
-/// Calls a handler; one that panics has failed like any other.
-async fn call(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
-    let answered = AssertUnwindSafe(async { handler.handle(event).await }).catch_unwind().await;
-    answered.unwrap_or_else(|panic| Err(panicked("the handler", &*panic)))
 }
 
 fn unroutable(event: &Event) -> Failure {

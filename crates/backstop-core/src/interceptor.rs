@@ -1,15 +1,17 @@
 //! Interceptors: what is done around every delivery, whatever the event.
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use backstop_core::{Event, Failure};
+use crate::calling::panicked;
+use crate::{Event, Failure};
 
 /// Runs before and after every handler: for audit, logging, limits. Both steps do nothing unless written.
 ///
 /// ```
 /// use backstop_core::{Event, Failure};
-/// use backstop_sql::outbox::Interceptor;
+/// use backstop_core::interceptor::Interceptor;
 ///
 /// struct OfficeHours;
 ///
@@ -39,7 +41,7 @@ pub trait Interceptor: Send + Sync + 'static {
 /// An interceptor with only the step before.
 ///
 /// ```
-/// use backstop_sql::outbox::interceptor;
+/// use backstop_core::interceptor;
 ///
 /// let counted = interceptor::before(|event| {
 ///     println!("delivering {}", event.id());
@@ -76,17 +78,18 @@ impl<F: Fn(&Event, Option<&Failure>) -> Result<(), Failure> + Send + Sync + 'sta
     }
 }
 
-/// The interceptors around one dispatcher's handlers.
+/// The interceptors around a component's handlers, in order.
 #[derive(Clone, Default)]
-pub(super) struct Interceptors(Vec<Arc<dyn Interceptor>>);
+pub struct Interceptors(Vec<Arc<dyn Interceptor>>);
 
 impl Interceptors {
-    pub(super) fn add(&mut self, interceptor: Arc<dyn Interceptor>) {
+    /// Adds one, to run inside those added before it.
+    pub fn add(&mut self, interceptor: Arc<dyn Interceptor>) {
         self.0.push(interceptor);
     }
 
     /// Runs the steps before, up to the first that fails. Gives back how many succeeded, and the failure.
-    pub(super) fn before(&self, event: &Event) -> (usize, Result<(), Failure>) {
+    pub fn before(&self, event: &Event) -> (usize, Result<(), Failure>) {
         for (index, interceptor) in self.0.iter().enumerate() {
             if let Err(failure) = caught(|| interceptor.before_dispatch(event)) {
                 return (index, Err(failure));
@@ -96,7 +99,7 @@ impl Interceptors {
     }
 
     /// Runs the steps after of the first `entered` interceptors, the last of them first.
-    pub(super) fn after(&self, entered: usize, event: &Event, error: Option<&Failure>) {
+    pub fn after(&self, entered: usize, event: &Event, error: Option<&Failure>) {
         for interceptor in self.0[..entered].iter().rev() {
             if let Err(failure) = caught(|| interceptor.after_dispatch(event, error)) {
                 tracing::warn!(event_id = event.id(), %failure, "an interceptor failed after the handler; the outcome stays");
@@ -110,9 +113,8 @@ fn caught(step: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(panicked("an interceptor", &*panic)))
 }
 
-/// A panic as a failure, with the words it was raised with.
-pub(super) fn panicked(who: &str, panic: &(dyn std::any::Any + Send)) -> Failure {
-    let said = panic.downcast_ref::<&str>().copied();
-    let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Failure::transient("panic", format!("{who} panicked: {}", said.unwrap_or("without a message")))
+impl fmt::Debug for Interceptors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Interceptors").field(&self.0.len()).finish()
+    }
 }

@@ -2,16 +2,25 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use backstop_core::Shutdown;
-use futures_util::FutureExt;
-use futures_util::future::Shared;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::{BoxFuture, Error};
+use crate::Shutdown;
 
 /// Idle, running or closed, and never back.
+///
+/// ```
+/// use backstop_core::lifecycle::Lifecycle;
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let counting = Lifecycle::default();
+/// assert!(counting.start(|shutdown| async move { shutdown.begun().await }));
+/// counting.close("counting").await;
+/// assert!(!counting.start(|_| async {}), "it does not come back");
+/// # });
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Lifecycle {
+pub struct Lifecycle {
     state: Mutex<State>,
 }
 
@@ -20,48 +29,61 @@ enum State {
     #[default]
     Idle,
     Running(Shutdown, JoinHandle<()>),
-    /// With the end of the loop, if there was one, for whoever closes again.
-    Closed(Option<Shared<BoxFuture<'static, ()>>>),
+    /// Told when the loop has ended, for whoever closes again.
+    Closed(Option<watch::Receiver<()>>),
 }
 
 impl Lifecycle {
-    /// Starts the loop. Starting what runs has no effect; starting what was closed is an error.
-    pub(super) fn start<F>(&self, run: impl FnOnce(Shutdown) -> F, closed: &'static str) -> Result<(), Error>
+    /// One whose loop runs from the beginning.
+    pub fn started<F>(run: impl FnOnce(Shutdown) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let lifecycle = Self::default();
+        let _ = lifecycle.start(run); // it is idle
+        lifecycle
+    }
+
+    /// Starts the loop. Starting what runs has no effect; false for what was closed, which cannot be started again.
+    #[must_use = "what was closed cannot be started again"]
+    pub fn start<F>(&self, run: impl FnOnce(Shutdown) -> F) -> bool
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut state = self.lock();
         match *state {
-            State::Closed(_) => return Err(Error::State(closed)),
+            State::Closed(_) => return false,
             State::Running(..) => {}
             State::Idle => {
                 let shutdown = Shutdown::new();
                 *state = State::Running(shutdown.clone(), tokio::spawn(run(shutdown)));
             }
         }
-        Ok(())
+        true
     }
 
     /// Ends the loop and waits for it. Given up, the loop still ends, and whoever closes next waits for it.
-    pub(super) async fn close(&self, name: &'static str) {
-        if let Some(end) = self.begin_to_close(name) {
-            end.await;
+    pub async fn close(&self, name: &'static str) {
+        if let Some(mut end) = self.begin_to_close(name) {
+            let _ = end.changed().await; // an error: it has ended
         }
     }
 
     /// The end of the loop, if there is one.
-    fn begin_to_close(&self, name: &'static str) -> Option<Shared<BoxFuture<'static, ()>>> {
+    fn begin_to_close(&self, name: &'static str) -> Option<watch::Receiver<()>> {
         let mut state = self.lock();
         let end = match std::mem::take(&mut *state) {
             State::Idle => None,
             State::Running(shutdown, task) => {
                 shutdown.begin();
-                let end: BoxFuture<'static, ()> = Box::pin(async move {
+                let (ends, end) = watch::channel(());
+                tokio::spawn(async move {
                     if let Err(panic) = task.await {
                         tracing::error!(%panic, name, "a background loop ended early");
                     }
+                    drop(ends);
                 });
-                Some(end.shared())
+                Some(end)
             }
             State::Closed(end) => end,
         };
@@ -69,7 +91,8 @@ impl Lifecycle {
         end
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
         matches!(*self.lock(), State::Closed(_))
     }
 
