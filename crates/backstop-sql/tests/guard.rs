@@ -216,6 +216,26 @@ backstop_testkit::suite! {
         assert_eq!(first_saw.events().len(), 1);
     }
 
+    async fn an_event_whose_result_is_ignored_because_the_node_stood_down_meanwhile_is_delivered_at_once(place) {
+        let gate = Slow::gated().then(Failing::times(1).with(|| Failure::permanent("test", "too late")));
+        let saw = Recording::of(gate.clone());
+        let ordered = || Outbox::ordered(place.pool.clone()).interval(HALF_A_MINUTE);
+        append(&Outbox::writer_only(place.pool.clone()).start().await.unwrap(), 1).await;
+        let first = ordered().on("Order", "OrderPlaced", saw.clone()).start().await.unwrap();
+        gate.until_began(1).await;
+        place.sessions.end(place.sessions.holder().await.unwrap()).await;
+        let other_gate = Slow::gated();
+        let second = ordered().drain_timeout(SOON).on("Order", "OrderPlaced", other_gate.clone()).start();
+        let second = second.await.expect("two seconds are long enough to be first");
+        until_it_stands(&first, false).await;
+        let _ = second.close().await;
+        until_it_stands(&first, true).await;
+        gate.open();
+        saw.until_answered(2).await; // and not after the interval
+        eventually("it to be done", async || first.store().census(100).await.unwrap().done.events == 1).await;
+        first.close().await.unwrap();
+    }
+
     async fn rows_that_were_read_before_a_node_stood_down_are_not_delivered_when_it_stands_up(place) {
         let (first_saw, second_saw) = (Recording::new(), Recording::new());
         let writer = Outbox::writer_only(place.pool.clone()).start().await.unwrap();

@@ -1,5 +1,4 @@
-//! The claims that this node holds: kept alive while their events wait or are handled, and given back when
-//! nobody will handle them.
+//! The claims that this node holds are kept alive while their events wait or are handled.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,7 +10,7 @@ use backstop_core::{Clock, Shutdown, SystemClock};
 use tokio::time::{Instant, timeout};
 
 use super::lease::{Lease, Leases};
-use super::ledger::Claimed;
+use super::ledger::{Claimed, Lasts};
 use crate::store::{At, Store};
 use crate::{Error, aside};
 use backstop_core::lifecycle::Lifecycle;
@@ -56,12 +55,16 @@ impl Renewer {
     /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
     /// out while its event is handled.
     pub(super) async fn ensure(self: &Arc<Self>, lease: &Lease) -> bool {
-        if let (true, Some(claim)) = lease.is_short() {
-            // Where a handler that blocks cannot hold it up, and the connection with it.
-            let renewer = self.clone();
-            let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
+        match lease.lasts() {
+            Lasts::LongEnough => true,
+            Lasts::NotForLong(claim) => {
+                // Where a handler that blocks cannot hold it up, and the connection with it.
+                let renewer = self.clone();
+                let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
+                lease.lasts() == Lasts::LongEnough
+            }
+            Lasts::NoLonger => false,
         }
-        !lease.is_short().0
     }
 
     async fn renew_all(&self) {
@@ -142,8 +145,9 @@ async fn renew_until(shutdown: Shutdown, renewer: Arc<Renewer>, pulse: Arc<Pulse
         next = Instant::now() + every;
         let stands_still = pulse.is_gone(SystemClock.ticks());
         if stands_still && !stood_still {
+            let claims = renewer.leases.ledger().living(SystemClock.ticks()).len();
             tracing::error!(
-                claims = renewer.leases.ledger().living(SystemClock.ticks()).len(),
+                claims,
                 still_for = ?LONGEST_STANDSTILL,
                 "handlers block every thread of this node; its claims are not renewed any more, and other nodes take its \
                  events when they have run out"

@@ -1,4 +1,4 @@
-//! The way to the workers: the queues, and what this process knows of the events in them.
+//! The way to the workers: the queues, and the leases on the events in them.
 
 use std::sync::Arc;
 
@@ -85,7 +85,7 @@ impl Feed {
 
     fn queue(&self, queued: Queued, lease: Lease) -> Offer {
         // Claimed before it is queued: a worker may have settled it by the time the queue returns.
-        let lease = lease.claimed(queued.source, queued.claim.as_ref());
+        let lease = lease.under(queued.source, queued.claim.as_ref());
         let bytes = size(&queued.event);
         let offer = match self.queues.push(queued.source, Waiting { queued, lease }, bytes) {
             Ok(()) => Offer::Taken,

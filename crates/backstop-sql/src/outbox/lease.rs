@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::claims::Terms;
 use super::in_flight::{Hold, Tracker};
-use super::ledger::{Claimed, Committed, Ledger, Writing};
+use super::ledger::{Claimed, Committed, Lasts, Ledger, Writing};
 use super::queues::Source;
 use crate::Error;
 use crate::store::{Claim, Store};
@@ -49,8 +49,8 @@ impl Leases {
     /// A lease on an event that was committed or read, unless it is in a hand already.
     pub(super) fn take(&self, id: &str) -> Option<Lease> {
         let hold = self.0.tracker.try_acquire(id)?;
-        self.ledger().take(hold.clone(), SystemClock.ticks());
-        Some(self.lease(hold))
+        let epoch = self.ledger().take(hold.clone(), SystemClock.ticks());
+        Some(self.lease(hold, epoch))
     }
 
     /// Takes the ids of events that were inserted from `since` on, before their transaction commits: from then on the
@@ -80,7 +80,7 @@ impl Leases {
     pub(super) fn commit(&self, id: &str, writing: Writing) -> Option<Lease> {
         let committed = self.ledger().commit(id, writing);
         match committed {
-            Committed::Held(hold) => Some(self.lease(hold)),
+            Committed::Held(hold, epoch) => Some(self.lease(hold, epoch)),
             Committed::Unheld => self.take(id),
             Committed::Stale => None,
         }
@@ -114,8 +114,8 @@ impl Leases {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(&self, hold: Hold) -> Lease {
-        Lease { leases: self.clone(), hold: Some(hold) }
+    fn lease(&self, hold: Hold, epoch: u64) -> Lease {
+        Lease { leases: self.clone(), hold: Some(hold), epoch }
     }
 
     /// A tracker of the user's that panics must not take more than this event with it.
@@ -129,7 +129,8 @@ impl Leases {
 
 /// Claims that nobody here stands for any more.
 impl Leases {
-    /// Has a claim given back at once.
+    /// Has a claim given back at once: the poller is woken. For a row that it would take again right away that would keep
+    /// it running in circles; such a claim is only entered in the ledger.
     pub(super) fn disown(&self, id: String, claim: Claim) {
         self.ledger().disown(id, claim);
         self.0.disowned.notify_one();
@@ -205,31 +206,39 @@ pub(super) struct Lease {
     leases: Leases,
     /// None once it has ended.
     hold: Option<Hold>,
+    /// That of this node when the event was taken.
+    epoch: u64,
 }
 
 impl Lease {
-    pub(super) fn claimed(self, source: Source, claim: Option<&Claim>) -> Self {
+    /// The same, under the claim that the row was written or taken with.
+    pub(super) fn under(self, source: Source, claim: Option<&Claim>) -> Self {
         if let (Some(hold), Some(claim)) = (&self.hold, claim) {
             self.leases.ledger().claim(hold, source, claim);
         }
         self
     }
 
-    /// Whether the event is this one's to deliver: no other node has had the table since it was taken, and its claim has not
-    /// run out.
-    pub(super) fn is_ours(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| self.leases.ledger().is_ours(hold, SystemClock.ticks()))
-    }
-
-    /// Whether no other node has had the table since the event was taken. Whose a claim is, the database tells.
+    /// Whether no other node has had the table since the event was taken.
     pub(super) fn stands(&self) -> bool {
-        self.hold.as_ref().is_some_and(|hold| self.leases.ledger().stands(hold))
+        self.leases.ledger().is_up_since(self.epoch)
     }
 
-    /// Whether the claim may run out before it is renewed by itself, and the claim unless that has happened.
-    pub(super) fn is_short(&self) -> (bool, Option<Claimed>) {
+    /// Whether the event is still this one's to begin with: it stands, and nobody here has taken it again.
+    pub(super) fn is_ours(&self) -> bool {
+        self.stands() && self.hold.as_ref().is_some_and(|hold| self.leases.ledger().is_in(hold))
+    }
+
+    /// Whether the claim has run out, so that another node may have the event by now.
+    pub(super) fn has_run_out(&self) -> bool {
         let now = SystemClock.ticks();
-        self.hold.as_ref().map_or((true, None), |hold| self.leases.ledger().is_short(hold, now))
+        self.hold.as_ref().is_some_and(|hold| self.leases.ledger().has_run_out(hold, now))
+    }
+
+    /// How long the claim lasts.
+    pub(super) fn lasts(&self) -> Lasts {
+        let now = SystemClock.ticks();
+        self.hold.as_ref().map_or(Lasts::NoLonger, |hold| self.leases.ledger().lasts(hold, now))
     }
 
     /// What became of the event is on its way to the table, which ends its claim.
@@ -239,8 +248,8 @@ impl Lease {
         }
     }
 
-    /// What became of the event is written, or somebody else sees to it.
-    pub(super) fn settled(mut self) {
+    /// What became of the event is written.
+    pub(super) fn end(mut self) {
         if let Some(hold) = self.hold.take() {
             let hold = self.leases.ledger().let_go(hold);
             self.leases.release(hold);

@@ -68,12 +68,23 @@ struct UnderWay {
 /// What a commit finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Committed {
-    /// Its id was taken when it was written.
-    Held(Hold),
+    /// Its id was taken when it was written, in that epoch.
+    Held(Hold, u64),
     /// Its id was in another hand then.
     Unheld,
     /// Another event was written under its id since.
     Stale,
+}
+
+/// How long a claim lasts.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lasts {
+    /// Until it is renewed by itself. So does one that there is not.
+    LongEnough,
+    /// It may run out before that.
+    NotForLong(Claimed),
+    /// It has run out.
+    NoLonger,
 }
 
 /// Whether this node is the one that delivers. Changes are counted, so that what was taken before one is known after it.
@@ -112,8 +123,8 @@ impl Ledger {
         Writing(self.last_writing)
     }
 
-    /// An event was inserted. What had its id before is gone, or this one could not have been: whatever is left of it is
-    /// this one's now. False where its id is still to be taken.
+    /// An event was inserted. What had its id before is gone, or this one could not have been: if nobody has said what became
+    /// of that one, or it is about to be let go of, its hold is this one's now. False where the id is still to be taken.
     pub(super) fn write(&mut self, id: &str, writing: Writing, since: Tick) -> bool {
         self.written.insert(id.to_owned(), writing);
         let epoch = self.epoch;
@@ -146,7 +157,7 @@ impl Ledger {
         match self.hands.get_mut(id) {
             Some(hand) if hand.phase == Phase::Written => {
                 hand.phase = Phase::Taken;
-                Committed::Held(hand.hold.clone())
+                Committed::Held(hand.hold.clone(), hand.epoch)
             }
             _ => Committed::Unheld,
         }
@@ -171,11 +182,12 @@ impl Ledger {
 
 /// Events in hand.
 impl Ledger {
-    /// Takes the id of an event that was committed or read. A row that was read was so no later than the look began, so
-    /// its claim counts from there.
-    pub(super) fn take(&mut self, hold: Hold, now: Tick) {
+    /// Takes the id of an event that was committed or read, and tells the epoch. A row that was read was so no later than
+    /// the look began, so its claim counts from there.
+    pub(super) fn take(&mut self, hold: Hold, now: Tick) -> u64 {
         let since = self.look.as_ref().map_or(now, |look| look.since);
         self.put(hold, since, Phase::Taken);
+        self.epoch
     }
 
     fn put(&mut self, hold: Hold, since: Tick, phase: Phase) {
@@ -194,17 +206,19 @@ impl Ledger {
             };
             hand.claim = Some(claim.clone());
             hand.good_until = hand.since + good_for;
+            // Somebody stands for it again.
+            self.given_back(&[(hold.id.clone(), claim.clone())]);
         }
     }
 
-    /// Whether nobody else has been entitled to an event since it was taken.
-    pub(super) fn stands(&self, hold: &Hold) -> bool {
-        self.hand(hold).is_some_and(|hand| self.is_up_since(hand.epoch))
+    /// Whether an event is in that hand, and has not been taken again by another: a tracker may forget.
+    pub(super) fn is_in(&self, hold: &Hold) -> bool {
+        self.hand(hold).is_some()
     }
 
-    /// Whether an event is this hand's to deliver: it stands, and its claim has not run out.
-    pub(super) fn is_ours(&self, hold: &Hold, now: Tick) -> bool {
-        self.stands(hold) && self.hand(hold).is_some_and(|hand| hand.is_good(now))
+    /// Whether the claim of an event has run out, so that another node may have it by now.
+    pub(super) fn has_run_out(&self, hold: &Hold, now: Tick) -> bool {
+        self.hand(hold).is_some_and(|hand| !hand.is_good(now))
     }
 
     /// What became of an event is on its way to the table.
@@ -227,7 +241,7 @@ impl Ledger {
         }
     }
 
-    /// Lets go of an event at once: the look that read it is the one that offered it.
+    /// Lets go of an event at once, since it was not delivered.
     pub(super) fn forget(&mut self, hold: &Hold) {
         if self.hand(hold).is_some() {
             self.hands.remove(&hold.id);
@@ -290,12 +304,16 @@ impl Ledger {
         self.hands.values().filter_map(|hand| Some((hand, hand.claim.as_ref()?)))
     }
 
-    /// Whether the claim of an event may run out before it is renewed by itself, and the claim, unless that has happened.
-    pub(super) fn is_short(&self, hold: &Hold, now: Tick) -> (bool, Option<Claimed>) {
-        let (Some(terms), Some(hand)) = (self.terms, self.hand(hold)) else { return (false, None) };
-        let Some(claim) = &hand.claim else { return (false, None) };
-        let living = (now < hand.good_until).then(|| (hold.id.clone(), claim.clone()));
-        (hand.good_until < now + terms.enough(), living)
+    /// How long the claim of an event lasts.
+    pub(super) fn lasts(&self, hold: &Hold, now: Tick) -> Lasts {
+        let (Some(terms), Some(hand)) = (self.terms, self.hand(hold)) else { return Lasts::LongEnough };
+        match &hand.claim {
+            Some(_) if now >= hand.good_until => Lasts::NoLonger,
+            Some(claim) if hand.good_until < now + terms.enough() => {
+                Lasts::NotForLong((hold.id.clone(), claim.clone()))
+            }
+            _ => Lasts::LongEnough,
+        }
     }
 
     pub(super) fn renewed(&mut self, rows: &[Claimed], until: Tick) {
@@ -319,9 +337,12 @@ impl Ledger {
         lost
     }
 
-    /// A claim that nobody here stands for any more.
+    /// A claim that nobody here stands for any more. The poller gives it back whenever it comes by.
     pub(super) fn disown(&mut self, id: String, claim: Claim) {
-        self.unheld.insert(id, (claim, TRIES));
+        // A row that was claimed again is given back under its last claim.
+        if self.unheld.get(&id).is_none_or(|(other, _)| other.seq <= claim.seq) {
+            self.unheld.insert(id, (claim, TRIES));
+        }
     }
 
     /// Somebody here stands for a row again, under the same claim. Tells whether it was to be given back.

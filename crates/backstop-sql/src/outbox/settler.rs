@@ -173,7 +173,8 @@ impl Desk {
                 match refused.remove(&settled.settle.id) {
                     // Still in our hands: it was handled, and would be handled again.
                     Some(error) if !self.closing.has_begun() => self.stuck.add(settled, error),
-                    _ => settled.lease.settled(),
+                    _ if settled.may_be_told() => settled.lease.end(),
+                    _ => settled.lease.abandon(), // its row is still due
                 }
             }
             if self.stuck.show() {
@@ -260,7 +261,9 @@ impl Desk {
         while !left.is_empty() {
             let error = self.write(&left, pause > FIRST_PAUSE, &mut refused).await;
             // Those that were not taken, and in what order: all after an error, since nobody knows which were.
-            left.retain(|settled| error.is_some() || refused.contains_key(&settled.settle.id));
+            left.retain(|settled| {
+                settled.may_be_told() && (error.is_some() || refused.contains_key(&settled.settle.id))
+            });
             let swallowed = refused.drain().next().map(|(_, error)| error);
             let Some(error) = error.map(|error| error.to_string()).or(swallowed) else { return };
             if self.feed.gate().set(Trouble { events: left.len(), error: error.clone(), shut: true }) {

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstop_core::Event;
 use backstop_core::codec::{Codec, CodecError, Json};
 use backstop_core::event::{AggregateType, EventType};
+use backstop_core::retry::Jitter;
+use backstop_core::{Event, Failure};
 use backstop_sql::connection::{Connection, Connections, Kind, Transaction};
 use backstop_sql::outbox::{
-    BoundHandler, Hold, Hook, HookError, Queued, Registry, StorePurger, Tracker, Writer, dispatcher, poller,
-    purge,
+    BoundHandler, Hold, Hook, HookError, InFlight, Queued, Registry, StorePurger, Tracker, Writer,
+    dispatcher, poller, purge,
 };
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
@@ -21,7 +22,8 @@ use serde_json::json;
 use sqlx::{SqliteConnection, SqlitePool};
 
 use crate::flaky::Flaky;
-use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, metrics, order};
+use crate::steps::commit;
 
 /// A transaction of somebody else's: the outbox is shown nothing of it but that it runs statements.
 struct Foreign {
@@ -46,6 +48,23 @@ impl Connection for Foreign {
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Connection::fetch(&mut self.inside, statement, columns)
     }
+}
+
+/// Its handlers may come twice, and their failures count all the same.
+#[tokio::test]
+async fn an_event_dies_of_its_failures_although_its_tracker_forgets_it_before_each() {
+    let shop = Shop::open().await;
+    let slow = |_: Event| async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        Err::<(), _>(Failure::transient("test", "no"))
+    };
+    let forgetful = InFlight::with_ttl(Duration::from_millis(40));
+    let outbox = shop.outbox().interval(Duration::from_millis(20)).tracker(forgetful).max_attempts(3);
+    let policy = |_: u32, _: Jitter| Duration::from_millis(1);
+    let outbox = outbox.retry_policy(policy).on("Order", "OrderPlaced", slow).start().await.unwrap();
+    commit(&outbox, vec![order("1")]).await;
+    eventually("a death", async || shop.count(DEAD).await == 1).await;
+    outbox.close().await.unwrap();
 }
 
 /// A connection on which every statement takes too long but inserts.

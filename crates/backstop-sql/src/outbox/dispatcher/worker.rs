@@ -46,7 +46,7 @@ impl Delivery {
     /// Whether an event is still this node's, and will be while it is handled: another node may have had the table since it
     /// was taken, or have the event by now, and only one would be allowed to settle it.
     async fn may_begin(&self, queued: &Queued, lease: &Lease) -> bool {
-        if !lease.stands() {
+        if !lease.is_ours() {
             return false;
         }
         let lasts = match &self.renewer {
@@ -80,7 +80,8 @@ impl Delivery {
     /// node's by now, that one delivers it.
     async fn bury_if_dead(&self, queued: &Queued, lease: &Lease, settlement: &Settlement) {
         if let Settlement::Dead { error } = settlement
-            && lease.is_ours()
+            && lease.stands()
+            && !lease.has_run_out()
         {
             let attempts = queued.attempts.saturating_add(1);
             self.burials.bury(&queued.event, attempts, error, &self.metrics).await;

@@ -218,11 +218,7 @@ impl Cycle {
             }
             let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
             match feed.offer_cold(queued) {
-                Offer::Taken => {
-                    // It is not given back after all.
-                    self.leases.ledger().own_again(&id);
-                    taken_up += 1;
-                }
+                Offer::Taken => taken_up += 1,
                 Offer::Duplicate => {} // it knows of this one
                 Offer::Refused => room = false,
             }
