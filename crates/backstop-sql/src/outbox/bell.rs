@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Event, Shutdown};
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -12,7 +13,6 @@ use tokio::time::timeout;
 use super::hook::{Hook, HookError};
 use crate::Error;
 use crate::wake_up::WakeUps;
-use backstop_core::lifecycle::Lifecycle;
 
 /// How long to wait before what failed is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
+use backstop_core::interceptor::Interceptor;
 use backstop_core::retry::Policy;
 use backstop_core::{Handler, telemetry};
 
@@ -29,7 +30,6 @@ use crate::pooler::Pooled;
 use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
 use crate::stores::Share;
 use crate::{Error, Supported, TableName, TimeZone};
-use backstop_core::interceptor::Interceptor;
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
 #[must_use = "an outbox does nothing until `start` is called"]

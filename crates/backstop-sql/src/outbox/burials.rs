@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backstop_core::burial::{Bury, Cause, SharedBurial};
+use backstop_core::calling::panicked;
 use backstop_core::clock::Tick;
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::{Clock, CloudEvent, Event, Failure, SystemClock, telemetry};
@@ -20,7 +21,6 @@ use super::builder::Builder;
 use super::mode::{Delivering, Mode};
 use super::settings::Faults;
 use crate::Supported;
-use backstop_core::calling::panicked;
 
 /// Which burial an event's copy goes to.
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
+use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Clock, Shutdown, SystemClock};
 use tokio::time::{Instant, timeout};
 
@@ -13,7 +14,6 @@ use super::lease::{Lease, Leases};
 use super::ledger::{Claimed, Lasts};
 use crate::store::{At, Store};
 use crate::{Error, aside};
-use backstop_core::lifecycle::Lifecycle;
 
 /// How long claims are good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

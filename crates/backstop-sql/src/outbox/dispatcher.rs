@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::interceptor::{Interceptor, Interceptors};
 use backstop_core::retry::{Policy, Retry, SharedPolicy};
 use backstop_core::{Event, telemetry};
 use tokio::sync::Mutex;
@@ -23,7 +24,6 @@ use super::settings::Faults;
 use super::settler::Settler;
 use crate::Error;
 use crate::store::{Claim, Store};
-use backstop_core::interceptor::{Interceptor, Interceptors};
 use worker::{Delivery, Unfailing, work};
 
 /// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what

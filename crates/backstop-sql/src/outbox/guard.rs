@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Shutdown;
+use backstop_core::lifecycle::Lifecycle;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
 use super::lease::Leases;
 use crate::Error;
 use crate::stores::Right;
-use backstop_core::lifecycle::Lifecycle;
 
 /// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);

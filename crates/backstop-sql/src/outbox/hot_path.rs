@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use backstop_core::clock::Tick;
+use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Event, Shutdown};
 use tokio::sync::mpsc;
 
 use super::feed::{Feed, Offer};
 use super::ledger::Writing;
 use crate::store::{Claim, Store};
-use backstop_core::lifecycle::Lifecycle;
 
 /// At most so many events are looked for at once.
 const TOGETHER: usize = 500;

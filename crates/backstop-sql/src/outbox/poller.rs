@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use backstop_core::calling::panicked;
+use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Event, Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
@@ -22,8 +24,6 @@ use super::feed::{Feed, Offer};
 use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
-use backstop_core::calling::panicked;
-use backstop_core::lifecycle::Lifecycle;
 use cycle::Cycle;
 use rest::Rest;
 use sweep::Next;

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
@@ -13,7 +14,6 @@ use super::settings::Faults;
 use crate::connection::{Connection, Connections};
 use crate::store::{At, Purgeable, Store};
 use crate::{BoxFuture, Error};
-use backstop_core::lifecycle::Lifecycle;
 
 /// The settings of a [`Purge`]; [`build`](Settings::build) checks them.
 #[derive(Debug, Clone)]
