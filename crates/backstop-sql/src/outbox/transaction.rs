@@ -82,7 +82,8 @@ impl<DB: Supported> Transaction<DB> {
     /// delivered by the poller: a commit never waits for it and never fails for it.
     ///
     /// If the transaction has ended already, because a statement in it failed and its error was ignored, or because one
-    /// commits by itself as `CREATE TABLE` does on MySQL, this is [`Error::RolledBack`]: drivers would say `Ok`. What a rolled-back savepoint has undone is not delivered.
+    /// commits by itself as `CREATE TABLE` does on MySQL, this is [`Error::RolledBack`]: drivers would say `Ok`. What a
+    /// rolled-back savepoint has undone is not delivered.
     ///
     /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
     /// here; if it did happen, the poller delivers the events.

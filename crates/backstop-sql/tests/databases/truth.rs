@@ -46,6 +46,28 @@ fn holding(id: &str, payload: &str) -> Event {
     Event::of("OrderPlaced").id(id).aggregate("Order", "1").json(payload).unwrap()
 }
 
+fn table(several: bool) -> &'static str {
+    if several { "several" } else { "single" }
+}
+
+/// An outbox for one node or for several, each on a table of its own, that never looks by itself.
+async fn node<DB: Supported>(
+    pool: &sqlx::Pool<DB>,
+    several: bool,
+    told: &Told,
+    recorder: &Recording,
+) -> Outbox<DB> {
+    let (pool, table) = (pool.clone(), table(several));
+    let outbox = if several {
+        let builder = Outbox::multi_node(pool).claim_locking(MINUTES).worker_count(1).table(table);
+        builder.hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
+    } else {
+        let builder = Outbox::single_node(pool).worker_count(1).table(table);
+        builder.hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
+    };
+    outbox.unwrap()
+}
+
 /// Ends when the outbox has delivered an event that was appended after all others: what would have been delivered from
 /// memory was delivered before.
 async fn until_last<DB: Supported>(outbox: &Outbox<DB>, recorder: &Recording) {
@@ -61,15 +83,7 @@ backstop_testkit::suite! {
     async fn what_a_savepoint_has_undone_is_not_delivered_and_the_rest_is(place) {
         for several in [false, true] {
             let (recorder, told) = (Recording::new(), Told::default());
-            let table = if several { "several" } else { "single" };
-            let outbox = if several {
-                let builder = Outbox::multi_node(place.pool.clone()).claim_locking(MINUTES).worker_count(1);
-                builder.table(table).hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
-            } else {
-                let builder = Outbox::single_node(place.pool.clone()).worker_count(1);
-                builder.table(table).hook(told.clone()).interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await
-            };
-            let outbox = outbox.unwrap();
+            let outbox = node(&place.pool, several, &told, &recorder).await;
             let mut tx = outbox.begin().await.unwrap();
             tx.append(named("a")).await.unwrap();
             sqlx::query("savepoint mine").execute(&mut *tx).await.unwrap();
@@ -104,15 +118,8 @@ backstop_testkit::suite! {
     async fn of_several_events_that_were_appended_under_one_id_the_last_is_delivered(place) {
         for several in [false, true] {
             let (recorder, told) = (Recording::new(), Told::default());
-            let pool = place.pool.clone();
-            let table = if several { "several" } else { "single" };
-            let outbox = if several {
-                let builder = Outbox::multi_node(pool).claim_locking(MINUTES).worker_count(1).table(table).interval(NEVER);
-                builder.hook(told.clone()).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
-            } else {
-                let builder = Outbox::single_node(pool).worker_count(1).table(table).interval(NEVER);
-                builder.hook(told.clone()).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap()
-            };
+            let outbox = node(&place.pool, several, &told, &recorder).await;
+            let table = table(several);
             let text = |text: String| sqlx::query(AssertSqlSafe(text));
             let mut tx = outbox.begin().await.unwrap();
             for (id, undone) in [("a", "rollback to savepoint mine".to_owned()), ("b", format!("delete from {table} where event_id = 'b'"))] {
