@@ -287,7 +287,7 @@ fn named(scheme: &str) -> String {
 
 impl Error {
     /// Why there is no connection to a server.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[cfg(feature = "_server")]
     pub(crate) fn connecting(server: String, source: sqlx::Error) -> Self {
         let Some(error) = source.as_database_error() else { return Self::Connect { server, source } };
         let (code, number, said) =
@@ -358,6 +358,18 @@ const PASSING: [u16; 7] = [1021, 1026, 1114, 1205, 1969, 3024, 4031];
 pub(crate) fn only_reads(error: &sqlx::Error) -> bool {
     let Some(said) = error.as_database_error() else { return false };
     said.code().is_some_and(|code| code == "25006") || [1290, 1836].contains(&mysql_number(said))
+}
+
+/// Whether a statement that was prepared on one session came to another, as behind a pooler that shares connections between
+/// transactions: PostgreSQL's words for one that is not there, is there already, or is somebody else's.
+#[cfg(feature = "_server")]
+pub(crate) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
+    let Some(said) = error.as_database_error() else { return false };
+    said.code().is_some_and(|code| match &*code {
+        "26000" | "42P05" => true,
+        "08P01" => said.message().contains("prepared statement"),
+        _ => false,
+    })
 }
 
 /// MySQL's own number of an error, where it has no SQLSTATE for it; zero if it is another database's.

@@ -4,37 +4,29 @@
 //! After the commit it is delivered to its handler, tried again while that fails, and buried where an
 //! operator sees it when nothing helps. [`Outbox`] is where to begin.
 //!
-//! The crate is laid out by noun: [`outbox`] holds the machinery, [`store`] the questions it asks a
-//! database, and `stores` one folder per database with the answers.
+//! The crate is laid out by noun: [`outbox`] holds the machinery and, in [`store`], the questions it asks of its table;
+//! `database` holds what every component needs of a database, and `stores` one folder per database with what differs.
 
 // Without any of them there is a seam for a database of one's own, and nothing on this side of it.
 #![cfg_attr(
-    not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
+    not(feature = "_any"),
     allow(dead_code, unused_imports, unused_macros, reason = "what only the databases need")
 )]
 
 mod aside;
-pub mod connection;
+mod database;
 mod error;
-mod interruptible;
-mod migration;
 pub mod outbox;
-mod pooler;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
-pub mod statement;
-pub mod store;
 mod stores;
-mod table;
-mod time_zone;
 mod wake_up;
 
 pub use backstop_core::setting::SettingFault;
+pub use database::{TableName, TimeZone, connection, statement};
 pub use error::Error;
-pub use outbox::Outbox;
+pub use outbox::{Outbox, store};
 pub use stores::Supported;
-pub use table::TableName;
-pub use time_zone::TimeZone;
 
 /// MySQL and MariaDB.
 #[cfg(feature = "mysql")]

@@ -23,10 +23,5 @@ pub(crate) fn told(outbox: &Outbox) -> String {
 
 /// The outbox's database in a word.
 pub(crate) fn database_word(outbox: &Outbox) -> &'static str {
-    match DatabaseKind::of(outbox.database.url.reveal()) {
-        Ok(DatabaseKind::Mysql) => "MySQL",
-        Ok(DatabaseKind::Postgres) => "PostgreSQL",
-        Ok(DatabaseKind::Sqlite) => "SQLite",
-        Err(_) => "an unknown database",
-    }
+    DatabaseKind::of(outbox.database.url.reveal()).map_or("an unknown database", DatabaseKind::name)
 }

@@ -26,9 +26,9 @@ use super::settings::Faults;
 use super::writer::Writer;
 use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
-use crate::pooler::Pooled;
+use crate::database::Database;
+use crate::database::lock::Share;
 use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
-use crate::stores::Share;
 use crate::{Error, Supported, TableName, TimeZone};
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
@@ -192,12 +192,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let table = TableName::new(std::mem::take(&mut self.table))?;
         let zone = TimeZone::new(&self.time_zone)?;
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
+        let database = Database::new(DB::dialect(), connections);
+        let database = if self.reach == Reach::Pooled { database.behind_pooler() } else { database };
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
-            let store = SqlStore::new(DB::dialect(), connections.clone(), table.clone());
             // Connections of one's own are somebody's decision: there are none beside them.
             let beside = if self.connections.is_none() { DB::beside(&self.pool) } else { None };
-            let store = store.done(self.done).time_zone(zone).beside(beside);
-            Arc::new(if self.reach == Reach::Pooled { store.behind_pooler() } else { store })
+            let database = database.clone().zone(zone).beside(beside);
+            Arc::new(SqlStore::new(database, DB::outbox(), table.clone()).done(self.done))
         });
         let ready = if self.migrate { store.migrate() } else { store.check() };
         ready.await?;
@@ -222,9 +223,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         // A store of one's own may be on another database than the pool.
         let wake_ups =
             if self.wake_ups && self.store.is_none() { DB::wake_ups(&self.pool, &table) } else { None };
-        let connections =
-            if self.reach == Reach::Pooled { Arc::new(Pooled(connections)) } else { connections };
-        let purge = self.build_purge(&store, connections, &metrics)?;
+        let purge = self.build_purge(&store, Arc::new(database), &metrics)?;
         let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
             (None, None)
         } else {

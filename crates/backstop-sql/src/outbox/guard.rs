@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::lease::Leases;
 use crate::Error;
-use crate::stores::Right;
+use crate::database::lock::Right;
 
 /// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);

@@ -107,6 +107,7 @@ mod registry;
 mod report;
 mod settings;
 mod settler;
+pub mod store;
 mod transaction;
 mod writer;
 

@@ -1,42 +1,19 @@
 //! Which database a URL means.
 
-use super::{Dialect, SqlStore};
-use crate::{Error, TableName, migration};
-
-/// A kind of database, as a URL names it.
-///
-/// ```
-/// use backstop_sql::store::DatabaseKind;
-///
-/// assert_eq!(DatabaseKind::of("postgresql://host/orders")?, DatabaseKind::Postgres);
-/// assert_eq!(DatabaseKind::of("mariadb://host/orders")?, DatabaseKind::Mysql);
-/// assert!(DatabaseKind::of("oracle://host/orders").is_err());
-/// # Ok::<(), backstop_sql::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum DatabaseKind {
-    /// MySQL or MariaDB.
-    Mysql,
-    /// PostgreSQL.
-    Postgres,
-    /// SQLite.
-    Sqlite,
-}
+use super::DatabaseKind;
+use crate::database::migration::Schema;
+use crate::{Error, TableName};
 
 impl DatabaseKind {
     /// The kind that a URL's scheme names. The database need not be compiled in.
     pub fn of(url: &str) -> Result<Self, Error> {
         let (scheme, rest) = url.split_once(':').unwrap_or_default();
-        match scheme.to_ascii_lowercase().as_str() {
-            "mysql" | "mariadb" => Ok(Self::Mysql),
-            "postgres" | "postgresql" => Ok(Self::Postgres),
-            "sqlite" => Ok(Self::Sqlite),
+        let named = |kind: &Self| kind.schemes().contains(&scheme.to_ascii_lowercase().as_str());
+        Self::ALL.into_iter().find(named).ok_or_else(|| {
             // What only looks like a URL may be a password with a colon in it.
-            _ => {
-                let shown = rest.starts_with("//") && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
-                Err(Error::Scheme { scheme: if shown { scheme.to_owned() } else { String::new() } })
-            }
-        }
+            let shown = rest.starts_with("//") && scheme.bytes().all(|byte| byte.is_ascii_alphabetic());
+            Error::Scheme { scheme: if shown { scheme.to_owned() } else { String::new() } }
+        })
     }
 
     /// Checks a URL as opening it does, without opening anything. No error repeats what may be a password.
@@ -51,16 +28,8 @@ impl DatabaseKind {
     /// ```
     pub fn check(url: &str) -> Result<Self, Error> {
         let kind = Self::of(url)?;
-        match kind {
-            #[cfg(feature = "mysql")]
-            Self::Mysql => super::mysql::open::options(url).map(|_| kind),
-            #[cfg(feature = "postgres")]
-            Self::Postgres => super::postgres::open::options(url).map(|_| kind),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite => super::sqlite::open::options(url).map(|_| kind),
-            #[allow(unreachable_patterns, reason = "reached where a feature is off")]
-            _ => Err(kind.missing()),
-        }
+        kind.check_url(url)?;
+        Ok(kind)
     }
 
     /// All migrations for a table of that name as one SQL text, for whoever runs them with a tool of their
@@ -76,46 +45,7 @@ impl DatabaseKind {
     /// # Ok::<(), backstop_sql::Error>(())
     /// ```
     pub fn migrations(self, table: &TableName) -> Result<String, Error> {
-        Ok(migration::script(self.dialect()?, table))
-    }
-
-    fn dialect(self) -> Result<&'static dyn Dialect, Error> {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::Mysql => Ok(<sqlx::MySql as super::Supported>::dialect()),
-            #[cfg(feature = "postgres")]
-            Self::Postgres => Ok(<sqlx::Postgres as super::Supported>::dialect()),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite => Ok(<sqlx::Sqlite as super::Supported>::dialect()),
-            #[allow(unreachable_patterns, reason = "reached where a feature is off")]
-            _ => Err(self.missing()),
-        }
-    }
-
-    #[cfg_attr(
-        not(any(feature = "mysql", feature = "postgres", feature = "sqlite")),
-        expect(clippy::unused_async, unused_variables, reason = "there is nothing to connect to")
-    )]
-    pub(super) async fn connect(self, url: &str, table: TableName) -> Result<SqlStore, Error> {
-        match self {
-            #[cfg(feature = "mysql")]
-            Self::Mysql => Ok(SqlStore::on(super::mysql::open::open(url).await?, table)),
-            #[cfg(feature = "postgres")]
-            Self::Postgres => Ok(SqlStore::on(super::postgres::open::open(url).await?, table)),
-            #[cfg(feature = "sqlite")]
-            Self::Sqlite => Ok(SqlStore::on(super::sqlite::open::open_url(url).await?, table)),
-            #[allow(unreachable_patterns, reason = "reached where a feature is off")]
-            _ => Err(self.missing()),
-        }
-    }
-
-    fn missing(self) -> Error {
-        let (database, feature) = match self {
-            Self::Mysql => ("MySQL", "mysql"),
-            Self::Postgres => ("PostgreSQL", "postgres"),
-            Self::Sqlite => ("SQLite", "sqlite"),
-        };
-        Error::Feature { database, feature }
+        Ok(Schema { table: table.clone(), migrations: self.outbox()?.migrations }.script())
     }
 }
 

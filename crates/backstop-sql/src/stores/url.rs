@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_server")]
 use std::time::Duration;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_server")]
 use sqlx::{ConnectOptions, Connection, Database, Pool, pool::PoolOptions};
 
 use crate::Error;
@@ -20,7 +20,7 @@ pub(super) struct Form {
 }
 
 /// What a parameter may be.
-#[cfg_attr(not(any(feature = "mysql", feature = "postgres")), allow(dead_code, reason = "files need fewer"))]
+#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "files need fewer"))]
 pub(super) enum Takes {
     Anything,
     /// One of these, in whichever case.
@@ -47,7 +47,7 @@ impl Form {
     }
 
     /// Looks at the files that a driver reads because environment variables name them.
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[cfg(feature = "_server")]
     pub(super) fn check_environment(&self, names: &[&str]) -> Result<(), Error> {
         let set = names.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let mut checked =
@@ -129,7 +129,7 @@ pub(super) fn check_file(what: &str, path: &Path) -> Result<(), String> {
 }
 
 /// A pool with one connection, or why there is none.
-#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[cfg(feature = "_server")]
 pub(super) async fn connect<DB: Database>(
     pool: PoolOptions<DB>,
     options: <DB::Connection as Connection>::Options,

@@ -238,7 +238,7 @@ impl Framework {
         }
         let mut tx = self.connections.transaction("START TRANSACTION").await?;
         let text = format!("SELECT {columns} FROM outbox_event WHERE {due}");
-        let taken = self.taken(&mut *tx, &self.statement(&text, [at, recent, old, limit.into()])).await?;
+        let taken = self.taken(&mut tx, &self.statement(&text, [at, recent, old, limit.into()])).await?;
         for row in &taken {
             let text = "UPDATE outbox_event SET locked_by = ?, locked_at = ? WHERE event_id = ?";
             let values = [owner.clone(), locked_at.clone(), row.id.as_str().into()];

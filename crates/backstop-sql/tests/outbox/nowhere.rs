@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backstop_sql::connection::{Connection, Connections, Kind, Transaction};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
 
@@ -22,15 +22,11 @@ impl Nowhere {
 }
 
 impl Connections for Nowhere {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         assert_eq!(self.open.fetch_add(1, Ordering::SeqCst), 0, "the connection before was not given back");
         let line = Line(self.open.clone());
         Box::pin(async { Ok(Box::new(line) as Box<dyn Connection>) })
-    }
-
-    fn transaction(&self, _: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        Box::pin(async { Err(Error::NoTransaction) })
     }
 }
 

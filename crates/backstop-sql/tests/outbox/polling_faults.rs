@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::connection::{Connection, Connections, Kind, Transaction};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
@@ -218,19 +218,19 @@ struct Counting {
     out: Arc<AtomicUsize>,
 }
 
-struct Counted<'a> {
-    connection: Box<dyn Connection + 'a>,
+struct Counted {
+    connection: Box<dyn Connection>,
     out: Arc<AtomicUsize>,
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.out.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 impl Connections for Counting {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
         Box::pin(async {
             if self.fails.load(Ordering::SeqCst) {
                 return Err(Error::Database {
@@ -245,13 +245,9 @@ impl Connections for Counting {
             Ok(Box::new(Counted { connection, out: self.out.clone() }) as Box<dyn Connection>)
         })
     }
-
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        self.pool.transaction(begin)
-    }
 }
 
-impl Connection for Counted<'_> {
+impl Connection for Counted {
     fn in_transaction(&self) -> bool {
         self.connection.in_transaction()
     }

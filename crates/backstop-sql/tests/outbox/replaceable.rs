@@ -9,7 +9,7 @@ use backstop_core::codec::{Codec, CodecError, Json};
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure};
-use backstop_sql::connection::{Connection, Connections, Kind, Transaction};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::outbox::{
     BoundHandler, Hold, Hook, HookError, InFlight, Queued, Registry, StorePurger, Tracker, Writer,
     dispatcher, poller, purge,
@@ -131,14 +131,9 @@ struct Counted {
 }
 
 impl Connections for Counted {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
         self.given.fetch_add(1, Ordering::SeqCst);
         self.pool.connection()
-    }
-
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        self.given.fetch_add(1, Ordering::SeqCst);
-        self.pool.transaction(begin)
     }
 }
 

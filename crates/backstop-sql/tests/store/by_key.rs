@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_core::delivery::Settlement::{self, Done};
-use backstop_sql::connection::{Connections, Kind};
+use backstop_sql::connection::{Connection as _, Connections, Kind};
 use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
 use backstop_testkit::eventually;
 use tokio::time::timeout;
@@ -50,7 +50,7 @@ backstop_testkit::suite! {
             // Between ours, before them and after them; committed by nobody yet.
             let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
             for prefix in ["a", "m0000", "z"] {
-                it.store.insert(&mut *stranger, &numbered(prefix, 5), None).await.unwrap();
+                it.store.insert(&mut stranger, &numbered(prefix, 5), None).await.unwrap();
             }
             let settles = [
                 settle(&rows[0], Done),
@@ -79,7 +79,7 @@ backstop_testkit::suite! {
         let claim = |id: &str| (id.to_owned(), born.claim());
         it.insert_born(&events("ab"), Some(&born)).await;
         let mut open = it.connections.transaction("BEGIN").await.unwrap();
-        it.store.insert(&mut *open, &[event("c", 2), event("d", 3)], Some(&born)).await.unwrap();
+        it.store.insert(&mut open, &[event("c", 2), event("d", 3)], Some(&born)).await.unwrap();
         let release = async { it.store.release(&["a", "c", "b", "d"].map(claim)).await.unwrap() };
         assert_eq!(timeout(PROMPT, release).await.expect("nobody waits"), 2);
         open.commit().await.unwrap();

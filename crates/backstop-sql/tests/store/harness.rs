@@ -1,12 +1,13 @@
 //! A fresh table on each database, and short words for what the tests do with it.
 
 use std::any::Any;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Timestamp};
-use backstop_sql::connection::{Connections, Kind, Transaction};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::statement::{Marks, Statement, Value};
 use backstop_sql::store::{At, Born, Claim, DatabaseKind, Due, Order, Row, Settle, Share, SqlStore, Store};
 use backstop_sql::{Error, Supported, TableName};
@@ -23,6 +24,20 @@ pub(crate) struct Fresh {
     pool: AnyPool,
     /// Goes last: the database goes with it.
     _database: Box<dyn Any + Send + Sync>,
+}
+
+/// A transaction as users have it.
+pub(crate) trait Begun: Connection {
+    fn commit(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>>>>;
+}
+
+impl<DB: Supported> Begun for sqlx::Transaction<'static, DB>
+where
+    Self: Connection,
+{
+    fn commit(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), sqlx::Error>>>> {
+        Box::pin(sqlx::Transaction::commit(*self))
+    }
 }
 
 enum AnyPool {
@@ -172,7 +187,7 @@ impl Fresh {
     }
 
     /// A transaction as users begin it.
-    pub(crate) async fn begin_to_append(&self) -> Box<dyn Transaction + '_> {
+    pub(crate) async fn begin_to_append(&self) -> Box<dyn Begun> {
         match &self.pool {
             AnyPool::Sqlite(pool) => Box::new(Sqlite::begin(pool).await.unwrap()),
             AnyPool::Postgres(pool) => Box::new(Postgres::begin(pool).await.unwrap()),
@@ -187,7 +202,7 @@ impl Fresh {
 
     pub(crate) async fn insert_born(&self, events: &[Event], born: Option<&Born>) {
         let mut transaction = self.connections.transaction("BEGIN").await.unwrap();
-        self.store.insert(&mut *transaction, events, born).await.unwrap();
+        self.store.insert(&mut transaction, events, born).await.unwrap();
         transaction.commit().await.unwrap();
     }
 

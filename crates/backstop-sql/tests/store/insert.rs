@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::{Clock, Event, SystemClock};
-use backstop_sql::connection::Kind;
+use backstop_sql::connection::{Connection as _, Kind};
 use backstop_sql::statement::Value;
 use backstop_sql::store::{At, Born, Due, Store};
 
@@ -16,7 +16,7 @@ backstop_testkit::suite! {
     /// Rules: O-004, O-010, O-011, O-222, O-267.
     async fn an_insert_belongs_to_the_callers_transaction(it) {
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
-        it.store.insert(&mut *transaction, &events("a"), None).await.unwrap();
+        it.store.insert(&mut transaction, &events("a"), None).await.unwrap();
         // Still the caller's, and still open.
         assert!(transaction.in_transaction());
         transaction.execute(&it.statement("update outbox_event set attempts = 1")).await.unwrap();
@@ -24,7 +24,7 @@ backstop_testkit::suite! {
         assert_eq!(it.number("select count(*) from outbox_event").await, 0);
 
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
-        it.store.insert(&mut *transaction, &events("ab"), None).await.unwrap();
+        it.store.insert(&mut transaction, &events("ab"), None).await.unwrap();
         transaction.commit().await.unwrap();
         assert_eq!(it.number("select count(*) from outbox_event").await, 2);
     }

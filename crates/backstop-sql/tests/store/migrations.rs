@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_sql::connection::Connection as _;
 use backstop_sql::store::{DatabaseKind, Store};
 use backstop_sql::{Error, TableName};
 

@@ -1,9 +1,8 @@
 //! Connections that ask the database how it would run each statement by id, before it does.
 
-use std::ops::DerefMut;
 use std::sync::{Arc, Mutex};
 
-use backstop_sql::connection::{Connection, Connections, Kind, Transaction};
+use backstop_sql::connection::{Connection, Connections, Kind};
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
 
@@ -23,10 +22,10 @@ pub(crate) struct Plan {
     pub(crate) plan: String,
 }
 
-/// A connection, or a transaction, of [`Planned`].
-struct Asking<'a, C> {
-    inner: C,
-    planned: &'a Planned,
+/// A connection of [`Planned`].
+struct Asking {
+    inner: Box<dyn Connection>,
+    planned: Planned,
 }
 
 impl Planned {
@@ -57,22 +56,15 @@ impl Planned {
 }
 
 impl Connections for Planned {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
         Box::pin(async {
             let inner = self.inner.connection().await?;
-            Ok(Box::new(Asking { inner, planned: self }) as Box<dyn Connection>)
-        })
-    }
-
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        Box::pin(async move {
-            let inner = self.inner.transaction(begin).await?;
-            Ok(Box::new(Asking { inner, planned: self }) as Box<dyn Transaction>)
+            Ok(Box::new(Asking { inner, planned: self.clone() }) as Box<dyn Connection>)
         })
     }
 }
 
-impl<C: DerefMut<Target: Connection> + Send> Connection for Asking<'_, C> {
+impl Connection for Asking {
     fn in_transaction(&self) -> bool {
         self.inner.in_transaction()
     }
@@ -94,13 +86,8 @@ impl<C: DerefMut<Target: Connection> + Send> Connection for Asking<'_, C> {
             self.inner.fetch(statement, columns).await
         })
     }
-}
 
-impl<'t> Transaction for Asking<'t, Box<dyn Transaction + 't>> {
-    fn commit<'a>(self: Box<Self>) -> BoxFuture<'a, Result<(), Error>>
-    where
-        Self: 'a,
-    {
-        self.inner.commit()
+    fn give_up(&mut self) {
+        self.inner.give_up();
     }
 }

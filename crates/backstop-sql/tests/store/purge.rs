@@ -111,7 +111,7 @@ backstop_testkit::suite! {
         it.insert(&events("a")).await;
         it.settle("a", 10, Done).await;
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
-        let connection: &mut dyn Connection = &mut *transaction;
+        let connection: &mut dyn Connection = &mut transaction;
         assert_eq!(it.store.purge(connection, Purgeable::Ended, at(1_000), MINUTE, 10).await.unwrap(), 1);
         drop(transaction);
         assert_eq!(left(&it).await, "a");
@@ -123,7 +123,7 @@ backstop_testkit::suite! {
         orders.migrate().await.unwrap();
         it.insert(&events("a")).await;
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
-        orders.insert(&mut *transaction, &events("ab"), None).await.unwrap();
+        orders.insert(&mut transaction, &events("ab"), None).await.unwrap();
         transaction.commit().await.unwrap();
 
         let rows = orders.claim(&"node-1".into(), MINUTE, due(10, 10)).await.unwrap();
@@ -182,7 +182,7 @@ backstop_testkit::suite! {
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
         transaction.fetch(&it.statement("select event_id from outbox_event"), &[Kind::Text]).await.unwrap();
         it.run("delete from outbox_event").await;
-        let purge = it.store.purge(&mut *transaction, Purgeable::Ended, at(1_000), MINUTE, 2);
+        let purge = it.store.purge(&mut transaction, Purgeable::Ended, at(1_000), MINUTE, 2);
         assert_eq!(timeout(MINUTE / 6, purge).await.expect("it ends").unwrap(), 0);
     }
 }

@@ -197,7 +197,7 @@ backstop_testkit::suite! {
         let [statement] = statements.as_slice() else { panic!("{statements:?}") };
         let text = statement.text();
         let begins = match it.kind {
-            DatabaseKind::Postgres => "with old as materialized (select tableoid",
+            DatabaseKind::Postgres => "with chosen as materialized (select tableoid",
             DatabaseKind::Sqlite => "delete from outbox_event where event_id in (select event_id from outbox_event",
             DatabaseKind::Mysql => "select event_id from outbox_event",
         };

@@ -4,7 +4,7 @@ use backstop_core::Timestamp;
 use chrono::NaiveDateTime;
 use sqlx::{MySql, MySqlConnection};
 
-use crate::connection::sqlx_connection;
+use crate::database::connection::sqlx_connection;
 
 sqlx_connection!(
     MySql, MySqlConnection,

@@ -5,15 +5,13 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use sqlx::mysql::MySqlDatabaseError;
 
-use super::super::row::{self, choose, text};
-use super::super::sql::ROWS_PER_STATEMENT;
-use super::super::{Change, ClaimQuestion, Dialect, Explanation, Index, MOMENTS, PurgeQuestion, StillIn};
-use crate::connection::{Connection, Connections, Kind};
+use crate::connection::{Connection, Kind};
+use crate::database::dialect::{Dialect, Explanation, StillIn};
+use crate::database::rows::{Change, KEPT, ROWS_PER_STATEMENT, Rows};
+use crate::database::{At, Database, TableName, Via};
 use crate::error::only_reads;
-use crate::migration::Migration;
 use crate::statement::{Marks, Statement, Value};
-use crate::store::{At, Place};
-use crate::{BoxFuture, Error, TableName};
+use crate::{BoxFuture, Error};
 
 /// How a transaction of our own begins. Without this level the locks would cover the gaps between rows, and inserts would
 /// wait for them.
@@ -48,47 +46,17 @@ impl Dialect for MysqlDialect {
         }
     }
 
-    /// A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all
-    /// that are changed with it.
-    fn own_created_at(&self) -> &'static str {
-        "greatest(created_at, '1000-01-01')"
-    }
-
-    fn zoneless_moments(&self, table: &TableName) -> Option<Statement> {
+    fn zoneless(&self, table: &TableName, columns: &[&str]) -> Option<Statement> {
         let mut statement = Statement::new(self.marks());
-        statement.push(&format!(
-            "select count(*) from information_schema.columns where table_schema = database() and \
-             column_name in ({MOMENTS}) and data_type = 'datetime' and table_name = "
-        ));
-        statement.bind(table.as_str());
+        statement
+            .push("select count(*) from information_schema.columns where table_schema = database() and ");
+        self.push_one_of(&mut statement, "column_name", columns);
+        statement.push(" and data_type = 'datetime' and table_name = ").bind(table.as_str());
         Some(statement)
     }
 
     fn default_ahead(&self, minutes: i64) -> String {
         if minutes == 0 { String::new() } else { format!(" + interval {minutes} minute") }
-    }
-
-    fn bind_json(&self, statement: &mut Statement, json: Value) {
-        statement.bind(json);
-    }
-
-    fn json_as_text(&self, column: &'static str) -> String {
-        column.to_owned()
-    }
-
-    /// One by one: without partial indexes, an index begins with the status and gives the order within one.
-    fn pending(&self) -> &'static [&'static str] {
-        &["status = 0", "status = 2"]
-    }
-
-    fn hint(&self, table: &TableName, index: Index) -> String {
-        // Left to itself it sorts where few rows seem to be due, and what seems to it may be long past.
-        let name = match index {
-            Index::Due => "status_available",
-            Index::DueCreated | Index::Dead => "status_created",
-            Index::Ended => "created",
-        };
-        format!(" force index ({}_{name})", table.index_prefix())
     }
 
     fn by_key(&self) -> &'static str {
@@ -100,102 +68,67 @@ impl Dialect for MysqlDialect {
         format!("delete {table} from {table}{}", self.by_key())
     }
 
-    fn push_behind(&self, statement: &mut Statement, Place { due_at, created_at, id }: &Place) {
-        // Its planner makes no range of a comparison of rows.
-        statement.push("available_at >= ").bind(*due_at).push(" and (available_at > ").bind(*due_at);
-        statement.push(" or created_at > ").bind(*created_at);
-        statement.push(" or (created_at = ").bind(*created_at).push(" and event_id > ").bind(id.as_str());
-        statement.push("))");
-    }
-
-    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
-        let ClaimQuestion { timeout, due, .. } = *question;
-        let statements = question.statements(self);
-        let columns = row::columns(self, "claim_seq + 1");
-        let mut statement = statements.begin("");
-        statements.push_due(&mut statement, &columns, due, Some(timeout), " for update skip locked");
+    fn change_statement(&self, rows: &Rows<'_>, change: &Change<'_>) -> Statement {
+        let mut statement = Statement::new(self.marks());
+        rows.select(&mut statement, &change.read_before, KEPT);
         statement
-    }
-
-    fn claim<'a>(
-        &'a self,
-        connections: &'a dyn Connections,
-        question: ClaimQuestion<'a>,
-    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
-        Box::pin(async move {
-            let ClaimQuestion { owner, due, .. } = question;
-            let mut transaction = connections.transaction(BEGIN).await?;
-            let rows = transaction.fetch(&self.claim_statement(&question), &row::KINDS).await?;
-            let rows = choose(rows, due);
-            if !rows.is_empty() {
-                let statements = question.statements(self);
-                let mut statement = statements.update("locked_by = ");
-                statement.bind(owner).push(", locked_at = ");
-                statements.moment(&mut statement, due.at);
-                statement.push(", claim_seq = claim_seq + 1 where ");
-                let ids: Vec<_> = rows.iter().filter_map(|row| text(&row[0])).collect();
-                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
-                transaction.execute(&statement).await?;
-            }
-            transaction.commit().await?;
-            Ok(rows)
-        })
     }
 
     fn change<'a>(
         &'a self,
-        connections: &'a dyn Connections,
-        change: Change<'a>,
-    ) -> BoxFuture<'a, Result<Vec<String>, Error>> {
+        database: &'a Database,
+        via: Via,
+        rows: &'a Rows<'_>,
+        change: &'a Change<'_>,
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async move {
-            let statements = change.statements;
-            let mut transaction = connections.transaction(BEGIN).await?;
-            let mut free = statements.begin("select event_id from {table}");
-            free.push(self.by_key()).push(" where ");
-            change.push_rows(&mut free);
-            free.push(" for update skip locked");
-            let ids = row::ids(transaction.fetch(&free, &[Kind::Text]).await?);
-            if !ids.is_empty() {
-                let mut statement = statements.update("");
+            let mut transaction = database.transaction(via, BEGIN).await?;
+            let chosen = transaction.fetch(&self.change_statement(rows, change), change.kinds).await?;
+            let chosen = (change.choose)(chosen);
+            let keys: Vec<_> = chosen.iter().filter_map(|row| row.first().and_then(Value::text)).collect();
+            if !keys.is_empty() {
+                let mut statement = Statement::new(self.marks());
+                statement.push(&format!("update {}{} set ", rows.table, self.by_key()));
                 (change.set)(&mut statement);
                 statement.push(" where ");
-                self.push_ids(&mut statement, &ids.iter().map(String::as_str).collect::<Vec<_>>());
+                self.push_one_of(&mut statement, rows.key, &keys);
                 transaction.execute(&statement).await?;
             }
             transaction.commit().await?;
-            Ok(ids)
+            Ok(chosen)
         })
     }
 
-    /// Reads the ids: a statement that deletes in an order locks what it passes over, and waits for it.
-    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
-        // One index has all rows by their age, whatever their status.
-        let mut purge = *purge;
-        purge.index = Index::Ended;
-        purge.statements.old("event_id", &purge, "")
+    /// Reads the keys: a statement that deletes in an order locks what it passes over, and waits for it.
+    fn delete_statement(&self, rows: &Rows<'_>) -> Statement {
+        let mut statement = Statement::new(self.marks());
+        rows.select(&mut statement, rows.key, "");
+        statement
     }
 
-    fn purge<'a>(
+    fn delete<'a>(
         &'a self,
         connection: &'a mut dyn Connection,
-        purge: PurgeQuestion<'a>,
+        rows: &'a mut Rows<'_>,
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
-            let (mut question, mut deleted) = (purge, 0);
+            let most = rows.limit();
+            let mut deleted = 0;
             loop {
-                let old = connection.fetch(&self.purge_statement(&question), &[Kind::Text]).await?;
-                let ids = row::ids(old);
-                for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                    let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-                    deleted += connection.execute(&self.delete_old(&purge, &ids)).await?;
+                let chosen =
+                    Value::texts(connection.fetch(&self.delete_statement(rows), &[Kind::Text]).await?);
+                for keys in chosen.chunks(ROWS_PER_STATEMENT) {
+                    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+                    deleted += connection.execute(&self.delete_chosen(rows, &keys)).await?;
                 }
-                let is_short = ids.len() < question.limit as usize;
-                question.limit = purge.limit.saturating_sub(u32::try_from(deleted).unwrap_or(u32::MAX));
+                let is_short = chosen.len() < rows.limit() as usize;
+                let left = most.saturating_sub(u32::try_from(deleted).unwrap_or(u32::MAX));
                 // Fewer than were chosen: others took some meanwhile, and there may be more. A transaction of the
                 // caller's would choose the same rows again, whoever has taken them.
-                if is_short || question.limit == 0 || connection.in_transaction() {
+                if is_short || left == 0 || connection.in_transaction() {
                     return Ok(deleted);
                 }
+                rows.at_most(left);
             }
         })
     }
@@ -206,14 +139,6 @@ impl Dialect for MysqlDialect {
 
     fn refused_within(&self) -> Option<&'static str> {
         Some("set transaction read write")
-    }
-
-    fn migrations(&self) -> &'static [Migration] {
-        &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
-    }
-
-    fn plain_inserts(&self) -> &'static str {
-        include_str!("plain_inserts.sql")
     }
 
     fn migration_begin(&self) -> &'static str {
@@ -239,9 +164,8 @@ impl Dialect for MysqlDialect {
         connection: &'a mut dyn Connection,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut unlock = Statement::new(self.marks());
-            unlock.push("do release_lock(concat('backstop.migration.', md5(database())))");
-            connection.execute(&unlock).await.map(drop)
+            let unlock = "do release_lock(concat('backstop.migration.', md5(database())))";
+            connection.execute(&Statement::plain(unlock)).await.map(drop)
         })
     }
 
@@ -259,13 +183,15 @@ impl Dialect for MysqlDialect {
 }
 
 impl MysqlDialect {
-    /// Deletes rows that were chosen. Their age and state are said again: whoever replayed a row meanwhile keeps it.
-    fn delete_old(&self, purge: &PurgeQuestion<'_>, ids: &[&str]) -> Statement {
-        let statements = purge.statements;
-        let mut statement = statements.begin(&self.delete_by_key(statements.table));
-        statements.push_old(&mut statement, purge);
-        statement.push(" and ");
-        self.push_ids(&mut statement, ids);
+    /// Deletes rows that were chosen. What they were chosen for is said again: whoever changed a row meanwhile keeps it.
+    fn delete_chosen(&self, rows: &Rows<'_>, keys: &[&str]) -> Statement {
+        let mut statement = Statement::new(self.marks());
+        statement.push(&self.delete_by_key(rows.table)).push(" where ");
+        for condition in &rows.conditions {
+            condition.add(&mut statement);
+            statement.push(" and ");
+        }
+        self.push_one_of(&mut statement, rows.key, keys);
         statement
     }
 }

@@ -1,22 +1,30 @@
 //! MySQL and MariaDB: row locks that others skip, no partial indexes, moments without a time zone, in UTC.
 
-mod alone;
 mod connection;
 mod dialect;
+mod lock;
 pub(crate) mod open;
+mod outbox;
 
 use std::sync::Arc;
 
 use sqlx::{MySql, MySqlConnection, Pool, Transaction};
 
-use super::beside::Beside;
-use super::{Dialect, Right, Share, Supported, session};
+use super::Supported;
 use crate::connection::{Connection, Connections};
+use crate::database::beside::Beside;
+use crate::database::dialect::Dialect;
+use crate::database::lock::{Right, Share, session};
+use crate::outbox::store::words::Words;
 use crate::{BoxFuture, Error, TableName};
 
 impl Supported for MySql {
     fn dialect() -> &'static dyn Dialect {
         &dialect::MysqlDialect
+    }
+
+    fn outbox() -> &'static Words {
+        &outbox::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
@@ -40,6 +48,6 @@ impl Supported for MySql {
         table: &'a TableName,
         share: Share,
     ) -> BoxFuture<'a, Result<Right, Error>> {
-        Box::pin(session::take::<alone::Locked>(pool, table, share))
+        Box::pin(session::take::<lock::Locked>(pool, table, share))
     }
 }

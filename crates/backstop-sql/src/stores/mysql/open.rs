@@ -21,6 +21,8 @@ pub async fn open(url: &str) -> Result<MySqlPool, Error> {
     open_sized(url, 10).await
 }
 
+pub(crate) use open as open_url;
+
 /// [`open`] with at most so many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<MySqlPool, Error> {
     let options = options(url)?;

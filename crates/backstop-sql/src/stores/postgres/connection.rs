@@ -5,7 +5,7 @@ use backstop_core::Timestamp;
 use chrono::DateTime;
 use sqlx::{PgConnection, Postgres};
 
-use crate::connection::sqlx_connection;
+use crate::database::connection::sqlx_connection;
 
 sqlx_connection!(
     Postgres, PgConnection,

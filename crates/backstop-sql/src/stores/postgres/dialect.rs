@@ -2,18 +2,16 @@
 
 use chrono::TimeDelta;
 
-use super::super::{Change, ClaimQuestion, Dialect, Explanation, MOMENTS, PurgeQuestion, StillIn, row};
 use crate::connection::Connection;
-use crate::error::only_reads;
-use crate::migration::Migration;
-use crate::pooler::is_of_a_pooler;
+use crate::database::dialect::{Dialect, Explanation, StillIn};
+use crate::database::rows::{Change, KEPT, Rows};
+use crate::database::{At, TableName};
+use crate::error::{is_of_a_pooler, only_reads};
 use crate::statement::{Marks, Statement, Value};
-use crate::store::At;
-use crate::{BoxFuture, Error, TableName};
+use crate::{BoxFuture, Error};
 
-/// A claim need not wait for the disk: one that a crash of the server takes back was nobody's, and its row is claimed
-/// again. The setting ends with the statement's transaction.
-const LAZY: &str = "lazy as materialized (select set_config('synchronous_commit', 'off', true))";
+/// What need not wait for the disk does not. The setting ends with the statement's transaction.
+const LAZY: &str = ", lazy as materialized (select set_config('synchronous_commit', 'off', true))";
 
 /// The place of a row is enough to find it again: a row that a statement has locked stays where it is. With the table's
 /// own number, because each part of a partitioned table counts places for itself.
@@ -46,25 +44,22 @@ impl Dialect for PostgresDialect {
         }
     }
 
-    fn zoneless_moments(&self, table: &TableName) -> Option<Statement> {
+    fn zoneless(&self, table: &TableName, columns: &[&str]) -> Option<Statement> {
         let mut statement = Statement::new(self.marks());
-        statement.push(&format!(
-            "select count(*) from pg_attribute where attname in ({MOMENTS}) and atttypid = 'timestamp'::regtype and \
-             attrelid = to_regclass("
-        ));
+        statement.push("select count(*) from pg_attribute where ");
+        self.push_one_of(&mut statement, "attname::text", columns);
+        statement.push(" and atttypid = 'timestamp'::regtype and attrelid = to_regclass(");
         statement.bind(table.as_str()).push(")");
         Some(statement)
     }
 
-    fn shifting_zone(&self) -> Option<Statement> {
-        let mut statement = Statement::new(self.marks());
+    fn shifting_zone(&self) -> Option<&'static str> {
         // By what it does and not by its name: UTC has many. In summer as in winter.
-        statement.push(
+        Some(
             "select current_setting('TimeZone') where extract(timezone from statement_timestamp()) <> 0 \
              or extract(timezone from timestamptz '2030-01-01 00:00:00+00') <> 0 \
              or extract(timezone from timestamptz '2030-07-01 00:00:00+00') <> 0",
-        );
-        Some(statement)
+        )
     }
 
     fn default_ahead(&self, minutes: i64) -> String {
@@ -79,58 +74,42 @@ impl Dialect for PostgresDialect {
         format!("{column}::text")
     }
 
-    fn push_ids(&self, statement: &mut Statement, ids: &[&str]) {
-        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
-        statement.push("event_id = any(").bind(Value::Texts(ids)).push(")");
+    fn push_one_of(&self, statement: &mut Statement, column: &str, texts: &[&str]) {
+        let texts = texts.iter().map(|text| (*text).to_owned()).collect();
+        statement.push(column).push(" = any(").bind(Value::Texts(texts)).push(")");
     }
 
-    fn own_moment(&self, statement: &mut Statement, at: At, ids: &[&str], offsets: &[TimeDelta]) {
+    fn own_moment(&self, statement: &mut Statement, key: &str, at: At, ids: &[&str], offsets: &[TimeDelta]) {
         let micros = offsets.iter().map(|offset| offset.num_microseconds().unwrap_or(i64::MAX).to_string());
         self.moment(statement, at, TimeDelta::zero());
         statement.push(" + ");
-        push_own(statement, ids, micros.collect());
+        push_own(statement, key, ids, micros.collect());
         statement.push("::bigint * interval '1 microsecond'");
     }
 
-    fn own_text(&self, statement: &mut Statement, ids: &[&str], texts: &[String]) {
-        push_own(statement, ids, texts.to_vec());
+    fn own_text(&self, statement: &mut Statement, key: &str, ids: &[&str], texts: &[String]) {
+        push_own(statement, key, ids, texts.to_vec());
     }
 
-    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
-        let ClaimQuestion { table, owner, timeout, due, .. } = *question;
-        let statements = question.statements(self);
-        let mut statement = statements.begin("with due as (");
-        statements.push_due(&mut statement, PLACE, due, Some(timeout), " for update skip locked");
-        statement
-            .push(&format!("), {LAZY} update {table} set locked_by = "))
-            .bind(owner)
-            .push(", locked_at = ");
-        statements.moment(&mut statement, due.at);
-        statement.push(&format!(
-            ", claim_seq = claim_seq + 1 from due, lazy where {} returning {}",
-            at_place(table),
-            row::columns(self, "claim_seq")
-        ));
-        statement
-    }
-
-    fn change_statement(&self, change: &Change<'_>) -> Statement {
-        let statements = change.statements;
-        let mut statement =
-            statements.begin(&format!("with free as materialized (select {PLACE} from {{table}} where "));
-        change.push_rows(&mut statement);
-        statement.push(&format!(" for update skip locked) update {} set ", statements.table));
+    fn change_statement(&self, rows: &Rows<'_>, change: &Change<'_>) -> Statement {
+        let (table, read) = (rows.table, &change.read);
+        let (lazy, and_lazy) = if change.may_be_taken_back { (LAZY, ", lazy") } else { ("", "") };
+        let mut statement = Statement::new(self.marks());
+        statement.push("with chosen as materialized (");
+        rows.select(&mut statement, PLACE, KEPT);
+        statement.push(&format!("){lazy} update {table} set "));
         (change.set)(&mut statement);
-        statement.push(&format!(" from free where {} returning event_id", at_place(statements.table)));
+        statement.push(&format!(" from chosen{and_lazy} where {} returning {read}", at_place(table)));
         statement
     }
 
-    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
+    fn delete_statement(&self, rows: &Rows<'_>) -> Statement {
         // Locked before it is deleted: a row that somebody changes meanwhile is looked at as it is then, or passed over.
-        let mut statement = purge.statements.old(PLACE, purge, " for update skip locked");
-        statement.prefix("with old as materialized (");
-        let table = purge.statements.table;
-        statement.push(&format!(") delete from {table} using old where {}", at_place(table)));
+        let table = rows.table;
+        let mut statement = Statement::new(self.marks());
+        statement.push("with chosen as materialized (");
+        rows.select(&mut statement, PLACE, KEPT);
+        statement.push(&format!(") delete from {table} using chosen where {}", at_place(table)));
         statement
     }
 
@@ -139,27 +118,14 @@ impl Dialect for PostgresDialect {
         StillIn::WhenMissing("savepoint backstop_commit")
     }
 
-    fn migrations(&self) -> &'static [Migration] {
-        &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
-    }
-
-    fn plain_inserts(&self) -> &'static str {
-        include_str!("plain_inserts.sql")
-    }
-
-    fn wakes(&self) -> bool {
-        true
-    }
-
     fn migration_begin(&self) -> &'static str {
         "BEGIN"
     }
 
     fn lock_migrations<'a>(&'a self, connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let mut lock = Statement::new(self.marks());
-            lock.push("select pg_advisory_xact_lock(hashtextextended('backstop.migration', 0))");
-            connection.execute(&lock).await.map(drop)
+            let lock = "select pg_advisory_xact_lock(hashtextextended('backstop.migration', 0))";
+            connection.execute(&Statement::plain(lock)).await.map(drop)
         })
     }
 
@@ -179,8 +145,8 @@ impl Dialect for PostgresDialect {
 
 /// Adds, for each of the rows, the text at its place. Arrays, so that the statement's text does not change with
 /// their number, and it is prepared once.
-fn push_own(statement: &mut Statement, ids: &[&str], texts: Vec<String>) {
+fn push_own(statement: &mut Statement, key: &str, ids: &[&str], texts: Vec<String>) {
     let ids = ids.iter().map(|id| (*id).to_owned()).collect();
     statement.push("(").bind(Value::Texts(texts)).push("::text[])[array_position(");
-    statement.bind(Value::Texts(ids)).push("::text[], event_id::text)]");
+    statement.bind(Value::Texts(ids)).push(&format!("::text[], {key}::text)]"));
 }

@@ -1,17 +1,21 @@
 //! PostgreSQL: row locks that others skip, partial indexes, moments with a time zone.
 
-mod alone;
 mod connection;
 mod dialect;
+mod lock;
 pub(crate) mod open;
+mod outbox;
 
 use std::sync::Arc;
 
 use sqlx::{PgConnection, Pool, Postgres, Transaction};
 
-use super::beside::Beside;
-use super::{Dialect, Right, Share, Supported, session};
+use super::Supported;
 use crate::connection::{Connection, Connections};
+use crate::database::beside::Beside;
+use crate::database::dialect::Dialect;
+use crate::database::lock::{Right, Share, session};
+use crate::outbox::store::words::Words;
 use crate::wake_up::WakeUps;
 use crate::wake_up::postgres::Channel;
 use crate::{BoxFuture, Error, TableName};
@@ -19,6 +23,10 @@ use crate::{BoxFuture, Error, TableName};
 impl Supported for Postgres {
     fn dialect() -> &'static dyn Dialect {
         &dialect::PostgresDialect
+    }
+
+    fn outbox() -> &'static Words {
+        &outbox::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
@@ -46,6 +54,6 @@ impl Supported for Postgres {
         table: &'a TableName,
         share: Share,
     ) -> BoxFuture<'a, Result<Right, Error>> {
-        Box::pin(session::take::<alone::Locked>(pool, table, share))
+        Box::pin(session::take::<lock::Locked>(pool, table, share))
     }
 }

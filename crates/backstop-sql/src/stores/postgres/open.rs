@@ -22,6 +22,8 @@ pub async fn open(url: &str) -> Result<PgPool, Error> {
     open_sized(url, 10).await
 }
 
+pub(crate) use open as open_url;
+
 /// [`open`] with at most so many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
     let options = options(url)?;

@@ -6,7 +6,7 @@ use chrono::NaiveDateTime;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row as _, Sqlite, SqliteConnection, TypeInfo as _, ValueRef as _};
 
-use crate::connection::sqlx_connection;
+use crate::database::connection::sqlx_connection;
 
 sqlx_connection!(
     Sqlite, SqliteConnection,

@@ -3,11 +3,10 @@
 use backstop_core::{Clock, SystemClock, Timestamp};
 use chrono::TimeDelta;
 
-use super::super::{ClaimQuestion, Dialect, Explanation, Index, PurgeQuestion, StillIn, row};
-use crate::TableName;
-use crate::migration::Migration;
-use crate::statement::{Marks, Statement, Value};
-use crate::store::At;
+use crate::database::At;
+use crate::database::dialect::{Dialect, Explanation, StillIn};
+use crate::database::rows::{Change, Rows};
+use crate::statement::{Marks, Statement};
 
 /// How a transaction begins in which a user appends events. A deferred one that reads first and writes later fails at once
 /// when another writer came between, whatever the busy time-out; taking the write lock at the beginning waits for it. A
@@ -34,42 +33,25 @@ impl Dialect for SqliteDialect {
         "min"
     }
 
-    fn bind_json(&self, statement: &mut Statement, json: Value) {
-        statement.bind(json);
-    }
-
-    fn json_as_text(&self, column: &'static str) -> String {
-        column.to_owned()
-    }
-
-    fn hint(&self, table: &TableName, index: Index) -> String {
-        // Left to itself it prefers an equality on the status and sorts, however many rows there are.
-        let name = match index {
-            Index::Due => "due",
-            Index::DueCreated => "due_created",
-            Index::Ended => "ended",
-            Index::Dead => "dead",
-        };
-        format!(" indexed by {}_{name}", table.index_prefix())
-    }
-
-    fn claim_statement(&self, question: &ClaimQuestion<'_>) -> Statement {
-        let ClaimQuestion { owner, timeout, due, .. } = *question;
-        let statements = question.statements(self);
-        // One statement takes the write lock when it begins, so choosing and taking cannot be told apart.
-        let mut statement = statements.begin("update {table} set locked_by = ");
-        statement.bind(owner).push(", locked_at = ");
-        statements.moment(&mut statement, due.at);
-        statement.push(", claim_seq = claim_seq + 1 where event_id in (");
-        statements.push_due(&mut statement, "event_id", due, Some(timeout), "");
-        statement.push(&format!(") returning {}", row::columns(self, "claim_seq")));
+    fn change_statement(&self, rows: &Rows<'_>, change: &Change<'_>) -> Statement {
+        // One statement takes the write lock when it begins, so choosing and changing cannot be told apart.
+        let Rows { table, key, .. } = rows;
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!("update {table} set "));
+        (change.set)(&mut statement);
+        statement.push(&format!(" where {key} in ("));
+        rows.select(&mut statement, key, "");
+        statement.push(&format!(") returning {}", change.read));
         statement
     }
 
-    fn purge_statement(&self, purge: &PurgeQuestion<'_>) -> Statement {
-        // One statement takes the write lock when it begins, so what it chooses stays as it is until it is deleted.
-        let mut statement = purge.statements.old("event_id", purge, "");
-        statement.prefix(&format!("delete from {} where event_id in (", purge.statements.table)).push(")");
+    fn delete_statement(&self, rows: &Rows<'_>) -> Statement {
+        // As above: what it chooses stays as it is until it is deleted.
+        let Rows { table, key, .. } = rows;
+        let mut statement = Statement::new(self.marks());
+        statement.push(&format!("delete from {table} where {key} in ("));
+        rows.select(&mut statement, key, "");
+        statement.push(")");
         statement
     }
 
@@ -84,25 +66,6 @@ impl Dialect for SqliteDialect {
     fn begin_again(&self) -> Option<&'static str> {
         // Where there is nothing to roll back the driver's rollback fails, and its connection is of no use any more.
         Some("begin")
-    }
-
-    fn push_key(&self, statement: &mut Statement, key: &[u8]) {
-        // Bytes, or a text that is none: each is equal to its own kind only.
-        statement.push("event_id in (").bind(Value::Bytes(key.to_vec()));
-        statement.push(", cast(").bind(Value::Bytes(key.to_vec())).push(" as text))");
-    }
-
-    fn never_due(&self) -> Option<&'static str> {
-        // Behind every digit there is: letters, and bytes, which sort behind all texts.
-        Some("status in (0, 2) and available_at >= ':'")
-    }
-
-    fn migrations(&self) -> &'static [Migration] {
-        &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }]
-    }
-
-    fn plain_inserts(&self) -> &'static str {
-        include_str!("plain_inserts.sql")
     }
 
     fn migration_begin(&self) -> &'static str {

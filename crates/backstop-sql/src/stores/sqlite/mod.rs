@@ -1,9 +1,10 @@
 //! SQLite: one file, one writer at a time, moments kept as text that sorts.
 
-mod alone;
 mod connection;
 mod dialect;
+mod lock;
 pub(crate) mod open;
+mod outbox;
 
 use std::sync::Arc;
 
@@ -12,13 +13,20 @@ use sqlx::{Connection as _, Pool, SqlSafeStr as _, Sqlite, SqliteConnection, Tra
 #[cfg(feature = "sea-orm")]
 pub(crate) use connection::{read_time, write_time};
 
-use super::{Dialect, Right, Share, Supported};
+use super::Supported;
 use crate::connection::{Connection, Connections};
+use crate::database::dialect::Dialect;
+use crate::database::lock::{Right, Share};
+use crate::outbox::store::words::Words;
 use crate::{BoxFuture, Error, TableName};
 
 impl Supported for Sqlite {
     fn dialect() -> &'static dyn Dialect {
         &dialect::SqliteDialect
+    }
+
+    fn outbox() -> &'static Words {
+        &outbox::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
@@ -47,6 +55,6 @@ impl Supported for Sqlite {
         table: &'a TableName,
         share: Share,
     ) -> BoxFuture<'a, Result<Right, Error>> {
-        Box::pin(alone::take(pool, table, share))
+        Box::pin(lock::take(pool, table, share))
     }
 }

@@ -2,10 +2,10 @@
 
 use sqlx::{Connection, PgConnection, PgPool};
 
-use super::super::Share;
-use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
-use crate::pooler::is_of_a_pooler;
+use crate::database::lock::Share;
+use crate::database::lock::session::{SILENCE, Session, detached};
+use crate::error::is_of_a_pooler;
 
 /// Ends the session when it falls silent, where the server knows that setting.
 const QUIET: &str = "select set_config(name, $1, false) from pg_settings where name = 'idle_session_timeout'";

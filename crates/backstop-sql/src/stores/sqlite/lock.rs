@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sqlx::SqlitePool;
 
-use super::super::{Holder, Right, Share};
+use crate::database::lock::{Holder, Right, Share};
 use crate::{BoxFuture, Error, TableName};
 
 /// The locked file; none for a database in memory.

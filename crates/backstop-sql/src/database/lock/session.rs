@@ -1,4 +1,4 @@
-//! The right to deliver from a table, where it is a lock that belongs to a session of its own.
+//! A lock that belongs to a database session of its own, which is looked after and taken again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Holder, Right, Share};
-use crate::pooler::is_of_a_pooler;
-use crate::{BoxFuture, Error, TableName};
+use crate::database::TableName;
+use crate::error::is_of_a_pooler;
+use crate::{BoxFuture, Error};
 
 /// How long a session that was ended may take to let go of its lock.
 const TRIES: u32 = 10;
@@ -15,7 +16,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// A connection that has left its pool. The server lets go of its lock when it ends, however it ends, and ends it by
 /// itself where nothing is heard of it for [`SILENCE`].
-pub(super) trait Session: Sized + Send + Sync + 'static {
+pub(crate) trait Session: Sized + Send + Sync + 'static {
     type Pool: Clone + Send + Sync + 'static;
 
     fn open(pool: &Self::Pool) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
@@ -49,7 +50,7 @@ pub(super) trait Session: Sized + Send + Sync + 'static {
 
 /// A session of which nothing is heard for so long is gone, and must not keep the lock for hours. It is asked every
 /// few seconds.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
 /// How often a pool is asked, and how long each time: it tries whether a connection still answers before it gives it
 /// away, and one that fell silent is dropped with the question.
@@ -57,7 +58,7 @@ const ASKED: u32 = 9;
 const EACH_TIME: Duration = Duration::from_secs(1);
 
 /// A connection of a pool, for good.
-pub(super) async fn detached<DB: sqlx::Database>(
+pub(crate) async fn detached<DB: sqlx::Database>(
     pool: &sqlx::Pool<DB>,
 ) -> Result<DB::Connection, sqlx::Error> {
     for _ in 1..ASKED {
@@ -83,7 +84,7 @@ struct Held<S: Session> {
 }
 
 /// Takes the lock of a table in a session of its own.
-pub(super) async fn take<S: Session>(
+pub(crate) async fn take<S: Session>(
     pool: &S::Pool,
     table: &TableName,
     share: Share,

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use backstop_core::Event;
 use backstop_core::codec::HeaderCodec;
 use backstop_core::event::{GLOBAL, Stored};
 use backstop_core::inspect::Troubled;
-use backstop_core::{Event, Timestamp};
 
-use super::Dialect;
+use super::{Claim, DeadEvent, Due, Order, Row, Status};
 use crate::connection::Kind;
+use crate::database::dialect::Dialect;
 use crate::statement::Value;
-use crate::store::{Claim, DeadEvent, Due, Order, Row, Status};
 
 /// The columns of a row that is to be delivered, as [`to_row`] reads them. Its claim number is the column's,
 /// or what a claim is going to make of it.
-pub(crate) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
+pub(super) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
     let (payload, headers) = (dialect.json_as_text("payload"), dialect.json_as_text("headers"));
     format!(
         "event_id, event_type, aggregate_type, aggregate_id, tenant_id, {payload}, {headers}, attempts, created_at, \
@@ -23,7 +23,7 @@ pub(crate) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
 }
 
 /// What each of those columns is read as.
-pub(crate) const KINDS: [Kind; 11] = [
+pub(super) const KINDS: [Kind; 11] = [
     Kind::Key,
     Kind::Text,
     Kind::Text,
@@ -38,22 +38,22 @@ pub(crate) const KINDS: [Kind; 11] = [
 ];
 
 /// What a dead event has in addition, as [`to_dead`] reads them.
-pub(crate) const ENDING: &str = "last_error, done_at";
-pub(crate) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
+pub(super) const ENDING: &str = "last_error, done_at";
+pub(super) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
 
 /// The columns of a row in trouble, as [`to_troubled`] reads them. No payload: a page shows these.
-pub(crate) const TROUBLED: &str =
+pub(super) const TROUBLED: &str =
     "event_id, event_type, aggregate_type, aggregate_id, attempts, last_error, created_at, available_at";
-pub(crate) const TROUBLED_KINDS: [Kind; 8] =
+pub(super) const TROUBLED_KINDS: [Kind; 8] =
     [Kind::Key, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
 
 /// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
-pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>> {
+pub(super) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>> {
     let limit = due.limit as usize;
     if rows.len() > limit {
         let key = |row: &Vec<Value>| {
-            let first = if due.order == Order::Due { time(&row[9]) } else { None };
-            (first, time(&row[8]), shown_id(&row[0]))
+            let first = if due.order == Order::Due { row[9].time() } else { None };
+            (first, row[8].time(), shown_id(&row[0]))
         };
         rows.sort_by_cached_key(key);
         rows.truncate(limit);
@@ -62,21 +62,21 @@ pub(crate) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>>
 }
 
 /// Due rows are chosen by when they are due, and handed on in the order they were created.
-pub(crate) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
+pub(super) fn in_order(codec: &dyn HeaderCodec, rows: Vec<Vec<Value>>, owner: Option<&Arc<str>>) -> Vec<Row> {
     let mut rows: Vec<_> = rows.into_iter().map(|row| to_row(codec, row, owner)).collect();
     rows.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
     rows
 }
 
 fn to_row(codec: &dyn HeaderCodec, values: Vec<Value>, owner: Option<&Arc<str>>) -> Row {
-    let generation = int(&values[10]).unwrap_or_default();
+    let generation = values[10].int().unwrap_or_default();
     Row {
         id: shown_id(&values[0]),
         attempts: count(&values[7]),
         claim: owner.map(|owner| Claim { owner: owner.clone(), seq: generation }),
         generation,
-        due_at: time(&values[9]),
-        created_at: time(&values[8]),
+        due_at: values[9].time(),
+        created_at: values[8].time(),
         key: match &values[0] {
             Value::Bytes(key) => Some(key.clone()),
             _ => None,
@@ -92,33 +92,33 @@ fn shown_id(value: &Value) -> String {
             let hex: Vec<_> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
             format!("x'{}'", hex.concat())
         }
-        other => text(other).unwrap_or_default(),
+        other => other.text().unwrap_or_default().to_owned(),
     }
 }
 
-pub(crate) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent {
+pub(super) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent {
     DeadEvent {
         id: shown_id(&values[0]),
         tries: tries(count(&values[7])),
-        error: text(&values[11]),
-        created_at: time(&values[8]).unwrap_or_default(),
-        died_at: time(&values[12]),
+        error: values[11].text().map(str::to_owned),
+        created_at: values[8].time().unwrap_or_default(),
+        died_at: values[12].time(),
         event: to_event(codec, values),
     }
 }
 
-pub(crate) fn to_troubled(row: &[Value], status: Status, place: &'static str) -> Troubled {
+pub(super) fn to_troubled(row: &[Value], status: Status, place: &'static str) -> Troubled {
     let attempts = count(&row[4]);
     Troubled {
         id: shown_id(&row[0]),
-        event_type: text(&row[1]).unwrap_or_default(),
-        aggregate_type: text(&row[2]).unwrap_or_else(|| GLOBAL.to_owned()),
-        aggregate_id: text(&row[3]),
+        event_type: row[1].text().unwrap_or_default().to_owned(),
+        aggregate_type: row[2].text().unwrap_or(GLOBAL).to_owned(),
+        aggregate_id: row[3].text().map(str::to_owned),
         place,
         tries: if status == Status::Dead { tries(attempts) } else { attempts },
-        error: text(&row[5]),
-        occurred_at: time(&row[6]).unwrap_or_default(),
-        next_try_at: time(&row[7]).filter(|_| status == Status::Retry),
+        error: row[5].text().map(str::to_owned),
+        occurred_at: row[6].time().unwrap_or_default(),
+        next_try_at: row[7].time().filter(|_| status == Status::Retry),
     }
 }
 
@@ -136,7 +136,7 @@ fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, St
     if let Some(problem) = unreadable {
         return Err(format!("a column cannot be read: {problem}"));
     }
-    let (occurred_at, available_at) = (time(&values[8]), time(&values[9]));
+    let (occurred_at, available_at) = (values[8].time(), values[9].time());
     let mut take = |index: usize| match std::mem::replace(&mut values[index], Value::Text(None)) {
         Value::Text(text) => text,
         _ => None,
@@ -157,36 +157,6 @@ fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, St
     }))
 }
 
-/// The ids that a statement returned.
-pub(crate) fn ids(rows: Vec<Vec<Value>>) -> Vec<String> {
-    let id = |value| match value {
-        Value::Text(id) => id,
-        _ => None,
-    };
-    rows.into_iter().flatten().filter_map(id).collect()
-}
-
-pub(crate) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::Text(text) => text.clone(),
-        _ => None,
-    }
-}
-
-pub(crate) fn int(value: &Value) -> Option<i64> {
-    match value {
-        Value::Int(number) => *number,
-        _ => None,
-    }
-}
-
-pub(crate) fn time(value: &Value) -> Option<Timestamp> {
-    match value {
-        Value::Time(moment) => *moment,
-        _ => None,
-    }
-}
-
 fn count(value: &Value) -> u32 {
-    int(value).and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+    value.int().and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
 }

@@ -1,9 +1,8 @@
 //! Rows that others insert: programs in any language, with plain SQL, in transactions of their own.
 
-use super::SqlStore;
+use super::sql_store::{SqlStore, run};
 use crate::Error;
-use crate::connection::Connection;
-use crate::statement::Statement;
+use crate::database::Via;
 
 impl SqlStore {
     /// Lets others insert rows with plain SQL: gives columns that such a statement leaves out a default where they
@@ -24,24 +23,18 @@ impl SqlStore {
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn allow_plain_inserts(&self) -> Result<bool, Error> {
-        self.check_zone(&mut *self.connection().await?).await?;
-        let mut transaction = self.connections.transaction(self.dialect.migration_begin()).await?;
-        self.dialect.lock_migrations(&mut *transaction).await?;
-        let allowed = self.run_plain_inserts(&mut *transaction).await;
+        self.explained(self.check_zone()).await?;
+        let dialect = self.database.dialect();
+        let mut transaction = self.database.transaction(Via::Pool, dialect.migration_begin()).await?;
+        dialect.lock_migrations(&mut transaction).await?;
+        // As one text: a function's body has semicolons of its own.
+        let ahead = dialect.default_ahead(self.database.setup().zone.ahead().num_minutes());
+        let text = self.words.plain_inserts.replace("{table}", self.table.as_str());
+        let allowed = run(&mut transaction, &text.replace("{ahead}", &ahead)).await;
         // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
-        let unlocked = self.dialect.unlock_migrations(&mut *transaction).await;
+        let unlocked = dialect.unlock_migrations(&mut transaction).await;
         allowed.and(unlocked)?;
         transaction.commit().await?;
-        Ok(self.dialect.wakes())
-    }
-
-    async fn run_plain_inserts(&self, connection: &mut dyn Connection) -> Result<(), Error> {
-        // As one text: a function's body has semicolons of its own.
-        let ahead = self.dialect.default_ahead(self.zone.ahead().num_minutes());
-        let text =
-            self.dialect.plain_inserts().replace("{table}", self.table.as_str()).replace("{ahead}", &ahead);
-        let mut statement = Statement::new(self.dialect.marks());
-        statement.push(&text);
-        connection.execute(&statement).await.map(drop)
+        Ok(self.words.wakes)
     }
 }

@@ -7,9 +7,9 @@
 use sqlx::query::QueryScalar;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
 
-use super::super::Share;
-use super::super::session::{SILENCE, Session, detached};
 use crate::TableName;
+use crate::database::lock::Share;
+use crate::database::lock::session::{SILENCE, Session, detached};
 
 /// So many nodes that claim can share a table.
 const SEATS: usize = 256;

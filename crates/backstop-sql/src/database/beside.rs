@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 
-use crate::connection::{Connection, Connections, Transaction};
-use crate::interruptible::{Begun, Interruptible};
+use super::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, aside};
 
 /// One for renewals and one for settlements, so that neither waits for the other.
@@ -18,10 +17,10 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Connections to the database of a pool, beside it, opened when they are needed. They are driven on a thread of their own,
 /// so that they answer while handlers block all others.
-pub(super) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
+pub(crate) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
 
 impl<DB: sqlx::Database> Beside<DB> {
-    pub(super) fn of(pool: &sqlx::Pool<DB>) -> Self {
+    pub(crate) fn of(pool: &sqlx::Pool<DB>) -> Self {
         // What the application does to a connection, such as choosing a schema, is done to these too.
         let few = pool.options().clone().min_connections(0).max_connections(CONNECTIONS);
         let few = few.acquire_timeout(OPENING).idle_timeout(IDLE);
@@ -40,17 +39,7 @@ impl<DB: sqlx::Database> Connections for Beside<DB>
 where
     PoolConnection<DB>: Connection,
 {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
-        Box::pin(async {
-            let connection = Interruptible::new(self.acquire().await?);
-            Ok(Box::new(connection) as Box<dyn Connection>)
-        })
-    }
-
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        Box::pin(async move {
-            let transaction = Begun::begin(self.acquire().await?, begin).await?;
-            Ok(Box::new(transaction) as Box<dyn Transaction>)
-        })
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
+        Box::pin(async { Ok(Box::new(self.acquire().await?) as Box<dyn Connection>) })
     }
 }

@@ -3,7 +3,7 @@
 //! Whoever owns the transaction hands in a [`Connection`] on it; the outbox gets its own, short-lived
 //! ones from [`Connections`].
 
-use crate::statement::{Statement, Value};
+use super::statement::{Statement, Value};
 use crate::{BoxFuture, Error};
 
 /// What a column is read as.
@@ -33,31 +33,23 @@ pub trait Connection: Send {
         statement: &'a Statement,
         columns: &'a [Kind],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
+
+    /// Nobody else may use it after this: it is in the middle of a statement or of a transaction, or of no use. One that
+    /// belongs to a pool is closed in place of being given back.
+    fn give_up(&mut self) {}
 }
 
 /// Where the outbox gets its own connections: a pool.
 pub trait Connections: Send + Sync + 'static {
     /// A connection for a short time, outside any business transaction.
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>>;
-
-    /// Begins a transaction with the statement given. It is rolled back unless it is committed, also when
-    /// whoever waits for it gives up: no lock may go back to the pool.
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>>;
-}
-
-/// A transaction of the outbox's own.
-pub trait Transaction: Connection {
-    /// Makes what ran in it happen.
-    fn commit<'a>(self: Box<Self>) -> BoxFuture<'a, Result<(), Error>>
-    where
-        Self: 'a;
+    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>>;
 }
 
 /// Implements the seam for the connection, pooled connection and pool of one of sqlx's databases.
 /// They differ only in how moments and arrays are written and read.
 macro_rules! sqlx_connection {
     // What derefs to a connection is one too.
-    (@around $around:ty) => {
+    (@around $around:ty, $give_up:expr) => {
         impl $crate::connection::Connection for $around {
             fn in_transaction(&self) -> bool {
                 $crate::connection::Connection::in_transaction(&**self)
@@ -76,6 +68,10 @@ macro_rules! sqlx_connection {
                 columns: &'a [$crate::connection::Kind],
             ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
                 $crate::connection::Connection::fetch(&mut **self, statement, columns)
+            }
+
+            fn give_up(&mut self) {
+                $give_up(self);
             }
         }
     };
@@ -121,49 +117,20 @@ macro_rules! sqlx_connection {
             }
         }
 
-        $crate::connection::sqlx_connection!(@around sqlx::pool::PoolConnection<$database>);
-        $crate::connection::sqlx_connection!(@around sqlx::Transaction<'_, $database>);
+        $crate::database::connection::sqlx_connection!(
+            @around sqlx::pool::PoolConnection<$database>, sqlx::pool::PoolConnection::close_on_drop
+        );
+        $crate::database::connection::sqlx_connection!(@around sqlx::Transaction<'_, $database>, |_| {});
 
         impl $crate::connection::Connections for sqlx::Pool<$database> {
             fn connection(
                 &self,
-            ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Connection + '_>, $crate::Error>>
-            {
+            ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Connection>, $crate::Error>> {
                 Box::pin(async move {
-                    let connection = self
-                        .acquire()
-                        .await
-                        .map_err($crate::Error::database("taking a connection from the pool"))?;
-                    let connection = $crate::interruptible::Interruptible::new(connection);
+                    let connection = self.acquire().await;
+                    let connection =
+                        connection.map_err($crate::Error::database("taking a connection from the pool"))?;
                     Ok(Box::new(connection) as Box<dyn $crate::connection::Connection>)
-                })
-            }
-
-            fn transaction(
-                &self,
-                begin: &'static str,
-            ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Transaction + '_>, $crate::Error>>
-            {
-                Box::pin(async move {
-                    let connection = self
-                        .acquire()
-                        .await
-                        .map_err($crate::Error::database("beginning a transaction"))?;
-                    let transaction = $crate::interruptible::Begun::begin(connection, begin).await?;
-                    Ok(Box::new(transaction) as Box<dyn $crate::connection::Transaction>)
-                })
-            }
-        }
-
-        impl $crate::connection::Transaction for sqlx::Transaction<'_, $database> {
-            fn commit<'a>(self: Box<Self>) -> $crate::BoxFuture<'a, Result<(), $crate::Error>>
-            where
-                Self: 'a,
-            {
-                Box::pin(async move {
-                    sqlx::Transaction::commit(*self)
-                        .await
-                        .map_err($crate::Error::database("committing a transaction"))
                 })
             }
         }

@@ -3,27 +3,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::sql::SqlStore;
+use super::sql_store::SqlStore;
+use super::statements::Held;
+use super::{At, DeadFilter, Due, Purgeable, row};
 use crate::connection::Connections;
 use crate::statement::Statement;
-use crate::store::{At, DeadFilter, Due, Purgeable};
 
 #[doc(hidden)]
 impl SqlStore {
     /// The statement that [`poll`](crate::store::Store::poll) runs.
     pub fn poll_statement(&self, due: Due<'_>) -> Statement {
-        self.statements().poll(due)
+        self.statements().poll(due, Held::Any)
     }
 
     /// The statement with which [`claim`](crate::store::Store::claim) chooses rows.
     pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due<'_>) -> Statement {
-        self.dialect.claim_statement(&self.question(owner, timeout, due))
+        let (set, choose) = (self.taking(owner, due.at), |rows| row::choose(rows, due));
+        let rows = self.statements().due(due, Held::ByNobody(timeout));
+        self.database.dialect().change_statement(&rows, &self.change_of_claim(&set, &choose))
     }
 
     /// The statements that [`purge`](crate::store::Store::purge) runs.
     pub fn purge_statements(&self, what: Purgeable, at: At, age: Duration, limit: u32) -> Vec<Statement> {
-        let parts = what.parts(self.statements(), at, age, limit);
-        parts.iter().map(|part| self.dialect.purge_statement(part)).collect()
+        let old = self.statements().old(what, at, age, limit);
+        old.iter().map(|rows| self.database.dialect().delete_statement(rows)).collect()
     }
 
     /// The statement of [`query_dead`](crate::store::Store::query_dead).
@@ -33,9 +36,7 @@ impl SqlStore {
 
     /// The same store on connections around its own, which see each statement before it runs.
     pub fn through(mut self, around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>) -> Self {
-        self.connections = around(self.connections);
-        self.settling = self.connections.clone();
-        self.beside = None;
+        self.database = self.database.through(around);
         self
     }
 }

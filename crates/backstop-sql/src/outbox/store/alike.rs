@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
+use super::Settle;
 use super::statements::{delta, key};
-use crate::store::Settle;
 
 /// How many rows one statement settles, well below what any database allows as bound values.
 const ROWS: usize = 500;

@@ -1,15 +1,11 @@
-//! Columns that carry no time zone: which one their moments are in, and the connections that translate.
+//! Columns that carry no time zone: which one their moments are in.
 
 use std::fmt;
-use std::ops::DerefMut;
-use std::sync::Arc;
 
 use chrono::TimeDelta;
 
-use crate::connection::{Connection, Connections, Kind, Transaction};
-use crate::statement::{Statement, Value};
-use crate::store::At;
-use crate::{BoxFuture, Error};
+use super::At;
+use crate::Error;
 
 /// The zone that a table's moments are in, where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on
 /// PostgreSQL. A fixed distance from UTC: where clocks are set back, an hour comes twice, and no table could tell
@@ -85,93 +81,6 @@ impl fmt::Display for TimeZone {
     }
 }
 
-/// A connection, or a source of them, to a table in a zone. Moments are in UTC on this side of it, and in the
-/// table's zone on the other.
-pub(crate) struct Zoned<C> {
-    pub(crate) inner: C,
-    pub(crate) zone: TimeZone,
-}
-
-impl<C> Zoned<C> {
-    /// The statement as the table understands it.
-    fn told(&self, statement: &Statement) -> Statement {
-        statement.with_values(|value| moved(value, self.zone.ahead()))
-    }
-
-    /// Rows as everybody else understands them.
-    fn understood(&self, rows: Vec<Vec<Value>>) -> Vec<Vec<Value>> {
-        let row = |row: Vec<Value>| row.into_iter().map(|value| moved(value, -self.zone.ahead())).collect();
-        rows.into_iter().map(row).collect()
-    }
-}
-
-fn moved(value: Value, by: TimeDelta) -> Value {
-    match value {
-        // A moment at the end of the calendar stays there.
-        Value::Time(Some(moment)) => Value::Time(Some(moment.checked_add_signed(by).unwrap_or(moment))),
-        other => other,
-    }
-}
-
-impl<C> Connection for Zoned<C>
-where
-    C: DerefMut<Target: Connection> + Send,
-{
-    fn in_transaction(&self) -> bool {
-        self.inner.in_transaction()
-    }
-
-    fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>> {
-        if self.zone.is_utc() {
-            return self.inner.execute(statement);
-        }
-        Box::pin(async move {
-            let statement = self.told(statement);
-            self.inner.execute(&statement).await
-        })
-    }
-
-    fn fetch<'a>(
-        &'a mut self,
-        statement: &'a Statement,
-        columns: &'a [Kind],
-    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
-        if self.zone.is_utc() {
-            return self.inner.fetch(statement, columns);
-        }
-        Box::pin(async move {
-            let statement = self.told(statement);
-            let rows = self.inner.fetch(&statement, columns).await?;
-            Ok(self.understood(rows))
-        })
-    }
-}
-
-impl Connections for Zoned<Arc<dyn Connections>> {
-    fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection + '_>, Error>> {
-        Box::pin(async {
-            let inner = self.inner.connection().await?;
-            Ok(Box::new(Zoned { inner, zone: self.zone }) as Box<dyn Connection>)
-        })
-    }
-
-    fn transaction(&self, begin: &'static str) -> BoxFuture<'_, Result<Box<dyn Transaction + '_>, Error>> {
-        Box::pin(async move {
-            let inner = self.inner.transaction(begin).await?;
-            Ok(Box::new(Zoned { inner, zone: self.zone }) as Box<dyn Transaction>)
-        })
-    }
-}
-
-impl Transaction for Zoned<Box<dyn Transaction + '_>> {
-    fn commit<'a>(self: Box<Self>) -> BoxFuture<'a, Result<(), Error>>
-    where
-        Self: 'a,
-    {
-        self.inner.commit()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,21 +122,6 @@ mod tests {
         ] {
             let error = TimeZone::new(wrong).unwrap_err();
             assert!(matches!(&error, Error::TimeZone(text) if text == wrong), "{wrong}: {error}");
-        }
-    }
-
-    #[test]
-    fn moments_are_moved_and_everything_else_stays() {
-        let hours = TimeDelta::hours(2);
-        let moment = |text: &str| Value::Time(Some(text.parse().unwrap()));
-        assert_eq!(moved(moment("2030-01-31T23:00:00Z"), hours), moment("2030-02-01T01:00:00Z"));
-        for same in [
-            Value::Time(None),
-            Value::Int(Some(7)),
-            "7".into(),
-            Value::Time(Some(chrono::DateTime::<chrono::Utc>::MAX_UTC)),
-        ] {
-            assert_eq!(moved(same.clone(), hours), same);
         }
     }
 }

@@ -39,6 +39,29 @@ impl fmt::Debug for Value {
     }
 }
 
+impl Value {
+    /// The text, if it is one.
+    pub(crate) fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { text.as_deref() } else { None }
+    }
+
+    /// The number, if it is one.
+    pub(crate) fn int(&self) -> Option<i64> {
+        if let Self::Int(number) = self { *number } else { None }
+    }
+
+    /// The moment, if it is one.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        if let Self::Time(moment) = self { *moment } else { None }
+    }
+
+    /// The texts of a column, from rows that have no other.
+    pub(crate) fn texts(rows: Vec<Vec<Self>>) -> Vec<String> {
+        let text = |value| if let Self::Text(text) = value { text } else { None };
+        rows.into_iter().flatten().filter_map(text).collect()
+    }
+}
+
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::Text(Some(text.to_owned()))
@@ -146,6 +169,21 @@ impl Statement {
         self
     }
 
+    /// Adds text in which each `{name}` stands for the part of that name, so that a statement can be read in one piece.
+    pub(crate) fn write(&mut self, template: &str, parts: Parts<'_>) -> &mut Self {
+        let mut rest = template;
+        while let Some((text, behind)) = rest.split_once('{') {
+            let (name, after) = behind.split_once('}').unwrap_or((behind, ""));
+            self.push(text);
+            match parts.iter().find(|(known, _)| *known == name) {
+                Some((_, part)) => part.add(self),
+                None => debug_assert!(false, "nothing stands for {name} in {template}"),
+            }
+            rest = after;
+        }
+        self.push(rest)
+    }
+
     /// Adds what `each` adds for every item, with commas in between.
     pub fn list<T>(
         &mut self,
@@ -172,9 +210,71 @@ impl Statement {
     }
 }
 
+/// What the names in a template stand for.
+pub(crate) type Parts<'a> = &'a [(&'a str, &'a dyn Part)];
+
+/// What stands for a name in a template: a value, or a function that adds text and values.
+pub(crate) trait Part {
+    /// Adds it to a statement.
+    fn add(&self, statement: &mut Statement);
+}
+
+impl<F: Fn(&mut Statement)> Part for F {
+    fn add(&self, statement: &mut Statement) {
+        self(statement);
+    }
+}
+
+impl Part for &str {
+    fn add(&self, statement: &mut Statement) {
+        statement.bind(*self);
+    }
+}
+
+impl Part for Option<&str> {
+    fn add(&self, statement: &mut Statement) {
+        statement.bind(*self);
+    }
+}
+
+impl Part for i64 {
+    fn add(&self, statement: &mut Statement) {
+        statement.bind(*self);
+    }
+}
+
+impl Part for Timestamp {
+    fn add(&self, statement: &mut Statement) {
+        statement.bind(*self);
+    }
+}
+
+/// A part that is text of our own, and no value.
+pub(crate) struct Plain<T>(pub(crate) T);
+
+impl<T: AsRef<str>> Part for Plain<T> {
+    fn add(&self, statement: &mut Statement) {
+        statement.push(self.0.as_ref());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn in_a_template_names_stand_for_values_text_and_more() {
+        let both = |statement: &mut Statement| {
+            statement.bind(1).push(" or ").bind(2);
+        };
+        let mut statement = Statement::new(Marks::Dollar);
+        statement.write(
+            "select a from {table} where b = {b} and {both} and b <> {b}",
+            &[("table", &Plain("t")), ("b", &"x"), ("both", &both)],
+        );
+        assert_eq!(statement.text(), "select a from t where b = $1 and $2 or $3 and b <> $4");
+        assert_eq!(statement.values().len(), 4);
+    }
 
     #[test]
     fn debug_never_shows_what_a_text_says() {

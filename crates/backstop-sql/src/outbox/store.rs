@@ -1,5 +1,14 @@
 //! The questions that the outbox asks a database, and the types of the answers.
 
+mod alike;
+mod plain_inserts;
+mod plans;
+mod presence;
+mod row;
+mod sql_store;
+mod statements;
+pub(crate) mod words;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,19 +19,11 @@ use backstop_core::{Event, Timestamp};
 use crate::connection::Connection;
 use crate::{BoxFuture, Error};
 
+pub use crate::database::At;
 #[doc(hidden)]
-pub use crate::stores::Share;
-pub use crate::stores::{DatabaseKind, SqlStore};
-
-/// Which clock a question is asked by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum At {
-    /// The database's own: the same for every node, however their clocks differ.
-    #[default]
-    Database,
-    /// A moment given from outside, as tests do.
-    Instant(Timestamp),
-}
+pub use crate::database::lock::Share;
+pub use crate::stores::DatabaseKind;
+pub use sql_store::SqlStore;
 
 /// What a row's status column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +49,7 @@ pub enum Done {
 }
 
 /// Which due rows are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Due<'a> {
     /// By which clock they are due.
     pub at: At,

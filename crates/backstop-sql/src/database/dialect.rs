@@ -1,0 +1,199 @@
+//! What is particular about a database: the words in which it differs from the others, whatever the table.
+
+use std::fmt;
+
+use chrono::TimeDelta;
+
+use super::connection::Connection;
+use super::rows::{Change, Rows};
+use super::statement::{Marks, Statement, Value};
+use super::{At, Database, TableName, Via};
+use crate::{BoxFuture, Error};
+
+/// The words and statements in which a database differs from the others.
+pub trait Dialect: fmt::Debug + Send + Sync {
+    /// How it marks bound values.
+    fn marks(&self) -> Marks;
+
+    /// Adds the moment `at` plus `offset`.
+    fn moment(&self, statement: &mut Statement, at: At, offset: TimeDelta);
+
+    /// The same moment for a statement that names it more than once. A server's own now stands still within a statement.
+    fn once(&self, at: At) -> At {
+        at
+    }
+
+    /// The function that gives the earlier of two moments.
+    fn earlier(&self) -> &'static str {
+        "least"
+    }
+
+    /// The query that counts those of a table's columns that hold moments without a time zone, where the database has
+    /// such columns.
+    fn zoneless(&self, _table: &TableName, _columns: &[&str]) -> Option<Statement> {
+        None
+    }
+
+    /// The query that names the session's time zone if that shifts moments on their way into a column that carries
+    /// none, where the database does such a thing.
+    fn shifting_zone(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What stands behind the database's now in the default of a column without a time zone, so that it is so many
+    /// minutes ahead of UTC.
+    fn default_ahead(&self, _minutes: i64) -> String {
+        String::new()
+    }
+
+    /// Adds a JSON text that goes into a JSON column.
+    fn bind_json(&self, statement: &mut Statement, json: Value) {
+        statement.bind(json);
+    }
+
+    /// How a JSON column is read as the text it holds.
+    fn json_as_text(&self, column: &'static str) -> String {
+        column.to_owned()
+    }
+
+    /// What stands behind the table's name in a statement that changes rows by their keys, so that it reaches them by
+    /// their key alone: a scan would wait for rows that somebody else has inserted and not committed.
+    fn by_key(&self) -> &'static str {
+        ""
+    }
+
+    /// How a statement begins that deletes rows by their keys.
+    fn delete_by_key(&self, table: &TableName) -> String {
+        format!("delete from {table}")
+    }
+
+    /// Adds the condition that a column holds one of these texts.
+    fn push_one_of(&self, statement: &mut Statement, column: &str, texts: &[&str]) {
+        if texts.is_empty() {
+            statement.push("1 = 0"); // `in ()` is no SQL
+            return;
+        }
+        statement.push(column).push(" in (").list(texts, |statement, text| {
+            statement.bind(*text);
+        });
+        statement.push(")");
+    }
+
+    /// Adds the moment `at` plus, for each of the rows, an offset of its own.
+    fn own_moment(&self, statement: &mut Statement, key: &str, at: At, ids: &[&str], offsets: &[TimeDelta]) {
+        statement.push("case ").push(key);
+        for (id, offset) in ids.iter().zip(offsets) {
+            statement.push(" when ").bind(*id).push(" then ");
+            self.moment(statement, at, *offset);
+        }
+        statement.push(" end");
+    }
+
+    /// Adds, for each of the rows, a text of its own.
+    fn own_text(&self, statement: &mut Statement, key: &str, ids: &[&str], texts: &[String]) {
+        statement.push("case ").push(key);
+        for (id, text) in ids.iter().zip(texts) {
+            statement.push(" when ").bind(*id).push(" then ").bind(text.as_str());
+        }
+        statement.push(" end");
+    }
+
+    /// The statement that chooses rows which nobody else holds, and changes them where one statement can do both.
+    fn change_statement(&self, rows: &Rows<'_>, change: &Change<'_>) -> Statement;
+
+    /// Changes rows, passes over those that somebody else holds, and reads what the change asks for.
+    fn change<'a>(
+        &'a self,
+        database: &'a Database,
+        via: Via,
+        rows: &'a Rows<'_>,
+        change: &'a Change<'_>,
+    ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
+        Box::pin(async move {
+            let mut session = database.session(via).await?;
+            session.fetch(&self.change_statement(rows, change), change.kinds).await
+        })
+    }
+
+    /// The statement that deletes rows, or reads their keys where one statement cannot do both.
+    fn delete_statement(&self, rows: &Rows<'_>) -> Statement;
+
+    /// Deletes rows on the connection given, and tells how many.
+    fn delete<'a>(
+        &'a self,
+        connection: &'a mut dyn Connection,
+        rows: &'a mut Rows<'_>,
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async move { connection.execute(&self.delete_statement(rows)).await })
+    }
+
+    /// How to find out that a transaction is still the one that began.
+    fn still_in_transaction(&self) -> StillIn;
+
+    /// A statement that is refused within a transaction and only there, where the database can end one without a word: what
+    /// is inserted after that would be committed by itself.
+    fn refused_within(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The statement after which a driver can roll back again, where it minds that the database did so before it.
+    fn begin_again(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The statement that begins the transaction of a migration.
+    fn migration_begin(&self) -> &'static str;
+
+    /// Waits until no other node migrates, where beginning the transaction did not.
+    fn lock_migrations<'a>(
+        &'a self,
+        _connection: &'a mut dyn Connection,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Lets other nodes migrate, where ending the transaction does not.
+    fn unlock_migrations<'a>(
+        &'a self,
+        _connection: &'a mut dyn Connection,
+    ) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Whether an error of a migration's statement says that what it adds is there, where the statement
+    /// cannot ask for it.
+    fn is_there_already(&self, _error: &sqlx::Error) -> bool {
+        false
+    }
+
+    /// What a driver's error means, where that can be told to the user more clearly.
+    fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
+}
+
+/// What a database's error means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Explanation {
+    /// There is no such table.
+    NoTable,
+    /// The user lacks a right.
+    NotPermitted,
+    /// The server takes no changes, from anybody.
+    OnlyReads,
+    /// Another statement was in the way, and won; the same one would succeed now.
+    Lost,
+    /// An earlier statement of the transaction failed, and with it the whole.
+    Aborted,
+    /// The statement makes no sense within a transaction, and there is one.
+    Within,
+    /// The connection forgot what was prepared on it: it is another one each time.
+    Pooler,
+}
+
+/// How to find out that a transaction is still the one that began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StillIn {
+    /// By a statement, where an event is missing that the transaction had inserted.
+    WhenMissing(&'static str),
+    /// By a statement that fails, in any case: what is inserted after a transaction was lost is committed by itself.
+    Asked(&'static str),
+}

@@ -1,0 +1,329 @@
+//! A database, as every component uses it: statements with bound values, moments by its clock, rows that are kept from
+//! others and changed, errors with words that help, locks and migrations. It knows no component's columns.
+
+#[cfg(feature = "_server")]
+pub(crate) mod beside;
+pub mod connection;
+pub(crate) mod dialect;
+pub(crate) mod lock;
+pub(crate) mod migration;
+pub(crate) mod rows;
+pub(crate) mod session;
+pub mod statement;
+mod table;
+mod time_zone;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::Timestamp;
+use chrono::TimeDelta;
+use tokio::time::timeout;
+
+use crate::{BoxFuture, Error};
+use connection::{Connection, Connections, Kind};
+use dialect::{Dialect, Explanation};
+use rows::{Change, Rows};
+use session::{Session, Setup};
+use statement::{Parts, Statement, Value};
+
+pub use table::TableName;
+pub use time_zone::TimeZone;
+
+/// How long reading, claiming and settling may take, by default.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long the pool is waited for before a connection beside it is taken.
+const PATIENCE_WITH_POOL: Duration = Duration::from_secs(1);
+
+/// How often a statement is tried that lost against another one.
+const TRIES: u32 = 5;
+
+/// Which clock a question is asked by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum At {
+    /// The database's own: the same for every node, however their clocks differ.
+    #[default]
+    Database,
+    /// A moment given from outside, as tests do.
+    Instant(Timestamp),
+}
+
+/// Which connections are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// The pool's.
+    Pool,
+    /// Those beside the pool, for what must not wait for the application; the pool's where there are none.
+    Beside,
+    /// The pool's, and those beside it while the application has all of the pool's.
+    PoolOrBeside,
+}
+
+/// A database as one component reaches it. Cheap to clone.
+#[derive(Clone)]
+pub struct Database {
+    dialect: &'static dyn Dialect,
+    pool: Arc<dyn Connections>,
+    /// Connections that the application cannot take.
+    beside: Option<Arc<dyn Connections>>,
+    setup: Setup,
+    patience: Duration,
+}
+
+impl Database {
+    pub(crate) fn new(dialect: &'static dyn Dialect, pool: Arc<dyn Connections>) -> Self {
+        Self { dialect, pool, beside: None, setup: Setup::default(), patience: PATIENCE }
+    }
+
+    pub(crate) fn beside(mut self, beside: Option<Arc<dyn Connections>>) -> Self {
+        self.beside = beside;
+        self
+    }
+
+    pub(crate) fn zone(mut self, zone: TimeZone) -> Self {
+        self.setup.zone = zone;
+        self
+    }
+
+    pub(crate) fn behind_pooler(mut self) -> Self {
+        self.setup.pooled = true;
+        self
+    }
+
+    pub(crate) fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// The same database on connections around its own, and with none beside them.
+    pub(crate) fn through(
+        mut self,
+        around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>,
+    ) -> Self {
+        self.pool = around(self.pool);
+        self.beside = None;
+        self
+    }
+
+    pub(crate) fn dialect(&self) -> &'static dyn Dialect {
+        self.dialect
+    }
+
+    pub(crate) fn setup(&self) -> Setup {
+        self.setup
+    }
+}
+
+/// Connections.
+impl Database {
+    pub(crate) async fn session(&self, via: Via) -> Result<Session<'static>, Error> {
+        if self.setup.pooled {
+            return Ok(Session::any(self.clone(), via));
+        }
+        Ok(Session::ours(self.connect(via).await?, self.setup))
+    }
+
+    /// Begins a transaction of our own.
+    pub(crate) async fn transaction(&self, via: Via, begin: &str) -> Result<Session<'static>, Error> {
+        Session::ours(self.connect(via).await?, self.setup).begin(begin).await
+    }
+
+    /// The caller's connection, in the caller's transaction.
+    pub(crate) fn within<'c>(&self, connection: &'c mut dyn Connection) -> Session<'c> {
+        Session::callers(connection, self.setup)
+    }
+
+    async fn connect(&self, via: Via) -> Result<Box<dyn Connection>, Error> {
+        match (via, &self.beside) {
+            (Via::Beside, Some(beside)) => beside.connection().await,
+            (Via::PoolOrBeside, Some(beside)) => {
+                in_time_or(self.pool.connection(), || beside.connection()).await
+            }
+            _ => self.pool.connection().await,
+        }
+    }
+
+    /// Gives work up that takes too long: where a network swallows everything, no error would ever come.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let given_up = |_| Err(Error::database("waiting for the database")(late()));
+        timeout(self.patience, work).await.unwrap_or_else(given_up)
+    }
+}
+
+/// What the pool gives in time, or what is found beside it. The pool's error is the one that counts: the other only tells
+/// that there was no way around it.
+async fn in_time_or<'a, T>(
+    pool: BoxFuture<'a, Result<T, Error>>,
+    beside: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
+) -> Result<T, Error> {
+    let busy = || Error::database("taking a connection from the pool")(sqlx::Error::PoolTimedOut);
+    match timeout(PATIENCE_WITH_POOL, pool).await.unwrap_or_else(|_| Err(busy())) {
+        Err(error) if error.is_busy_pool() => beside().await.map_err(|_| error),
+        other => other,
+    }
+}
+
+/// Statements.
+impl Database {
+    /// A statement, written as a template.
+    pub(crate) fn sql(&self, template: &str, parts: Parts<'_>) -> Statement {
+        let mut statement = Statement::new(self.dialect.marks());
+        statement.write(template, parts);
+        statement
+    }
+
+    /// Adds the moment `at` plus `offset`, as the columns have it: the database's clock is asked in UTC, and moments that
+    /// are bound are translated on their way.
+    pub(crate) fn push_moment(&self, statement: &mut Statement, at: At, offset: TimeDelta) {
+        self.dialect.moment(statement, at, self.setup.zone.ahead_of(at) + offset);
+    }
+
+    /// Adds the moment `at` plus, for each of the rows, an offset of its own.
+    pub(crate) fn push_own_moment(
+        &self,
+        statement: &mut Statement,
+        key: &str,
+        at: At,
+        ids: &[&str],
+        offsets: &[TimeDelta],
+    ) {
+        let ahead = self.setup.zone.ahead_of(at);
+        let offsets: Vec<_> = offsets.iter().map(|offset| ahead + *offset).collect();
+        self.dialect.own_moment(statement, key, at, ids, &offsets);
+    }
+
+    /// Runs a statement that is a transaction of its own, again if it lost against another one.
+    pub(crate) async fn execute_alone(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+    ) -> Result<u64, Error> {
+        let mut tries = 1;
+        loop {
+            match connection.execute(statement).await {
+                Err(error) if self.may_win(&mut tries, &error) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Keeps rows from others and changes them, passing over those that somebody else holds, and reads what the change
+    /// asks for. Tried again if it lost against another.
+    pub(crate) async fn change(
+        &self,
+        via: Via,
+        rows: &Rows<'_>,
+        change: &Change<'_>,
+    ) -> Result<Vec<Vec<Value>>, Error> {
+        let mut tries = 1;
+        loop {
+            match self.dialect.change(self, via, rows, change).await {
+                Err(error) if self.may_win(&mut tries, &error) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether what lost against another statement is worth another try.
+    fn may_win(&self, tries: &mut u32, error: &Error) -> bool {
+        let again = *tries < TRIES && self.means(error, Explanation::Lost);
+        if again {
+            *tries += 1;
+            tracing::debug!(%error, "trying again");
+        }
+        again
+    }
+
+    /// A whole number, which a query returns.
+    pub(crate) async fn fetch_count(
+        &self,
+        connection: &mut dyn Connection,
+        statement: &Statement,
+    ) -> Result<u64, Error> {
+        let rows = connection.fetch(statement, &[Kind::Int]).await?;
+        let number = rows.first().and_then(|row| row.first()).and_then(Value::int);
+        Ok(number.unwrap_or_default().unsigned_abs())
+    }
+}
+
+/// What the database says.
+impl Database {
+    /// Whether an error says this.
+    pub(crate) fn means(&self, error: &Error, explanation: Explanation) -> bool {
+        matches!(error, Error::Database { source, .. } if self.dialect.explain(source) == Some(explanation))
+    }
+
+    /// Gives an error about a table the words that help.
+    pub(crate) fn explain(&self, table: &TableName, error: Error) -> Error {
+        let Error::Database { source, .. } = &error else { return error };
+        let (table, said) = (table.to_string(), source.to_string());
+        match self.dialect.explain(source) {
+            Some(Explanation::NoTable) => Error::NoTable { table },
+            Some(Explanation::NotPermitted) => Error::NotPermitted { table, said },
+            Some(Explanation::OnlyReads) => Error::OnlyReads { table, said },
+            Some(Explanation::Pooler) => Error::Pooler,
+            Some(Explanation::Lost | Explanation::Aborted | Explanation::Within) | None => error,
+        }
+    }
+
+    /// Checks that a zone that was given means something: where columns carry theirs, it would make moments wrong. And
+    /// where they carry none, that the session does not shift moments on their way.
+    pub(crate) async fn check_zone(
+        &self,
+        connection: &mut dyn Connection,
+        table: &TableName,
+        moments: &[&str],
+    ) -> Result<(), Error> {
+        let (zone, shifting) = (self.setup.zone, self.dialect.shifting_zone());
+        if zone.is_utc() && shifting.is_none() {
+            return Ok(());
+        }
+        let zoneless = match self.dialect.zoneless(table, moments) {
+            Some(statement) => self.fetch_count(connection, &statement).await?,
+            None => 0,
+        };
+        if !zone.is_utc() && zoneless != moments.len() as u64 {
+            return Err(Error::TimeZoneKnown { table: table.to_string() });
+        }
+        let Some(question) = shifting.filter(|_| zoneless > 0) else { return Ok(()) };
+        let rows = connection.fetch(&Statement::plain(question), &[Kind::Text]).await?;
+        match Value::texts(rows).pop() {
+            Some(zone) => Err(Error::SessionTimeZone { table: table.to_string(), zone }),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("dialect", &self.dialect).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn giving(one: u8) -> BoxFuture<'static, Result<u8, Error>> {
+        Box::pin(async move { Ok(one) })
+    }
+
+    fn failing(source: sqlx::Error) -> BoxFuture<'static, Result<u8, Error>> {
+        Box::pin(async { Err(Error::database("testing")(source)) })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_beside_the_pool_is_taken_only_where_the_pool_has_none_in_time() {
+        let silent = || Box::pin(std::future::pending());
+        assert_eq!(in_time_or(giving(1), || giving(2)).await.unwrap(), 1);
+        assert_eq!(in_time_or(silent(), || giving(2)).await.unwrap(), 2);
+        assert_eq!(in_time_or(failing(sqlx::Error::PoolTimedOut), || giving(2)).await.unwrap(), 2);
+        let refused = in_time_or(failing(sqlx::Error::PoolClosed), || giving(2)).await.unwrap_err();
+        assert!(matches!(refused, Error::Database { source: sqlx::Error::PoolClosed, .. }), "{refused}");
+        let neither = in_time_or(silent(), || failing(sqlx::Error::PoolClosed)).await;
+        assert!(neither.unwrap_err().is_outage(), "it is tried again");
+    }
+}

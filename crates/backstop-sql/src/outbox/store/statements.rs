@@ -1,0 +1,535 @@
+//! The outbox's statements, with the database's words where they differ.
+
+use std::time::Duration;
+
+use backstop_core::{Event, Timestamp};
+use chrono::TimeDelta;
+
+use super::alike::{Alike, Ending, Fence, cut};
+use super::words::{Words, hint};
+use super::{
+    After, At, Born, Claim, DeadFilter, Done, Due, Order, Place, Purgeable, Status, Unreadable, row,
+};
+use crate::TableName;
+use crate::database::Database;
+use crate::database::rows::Rows;
+use crate::database::statement::{Part, Parts, Plain, Statement, Value};
+
+/// The column that holds the key.
+pub(super) const KEY: &str = "event_id";
+
+/// Writes statements about one table. Runs nothing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Statements<'a> {
+    pub(super) database: &'a Database,
+    pub(super) words: &'static Words,
+    pub(super) table: &'a TableName,
+    pub(super) done: Done,
+}
+
+/// Who may hold the due rows that are wanted.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Held<'a> {
+    /// It does not matter.
+    Any,
+    /// Nobody, or somebody whose claim is older than this.
+    ByNobody(Duration),
+    /// This owner.
+    By(&'a str),
+}
+
+/// What statements are made of.
+impl<'a> Statements<'a> {
+    /// A statement; `{table}` in it stands for the table's name, and `{by_key}` for what makes it reach rows by their keys.
+    fn sql(&self, template: &str, parts: Parts<'_>) -> Statement {
+        let (table, by_key) = (Plain(self.table.as_str()), Plain(self.database.dialect().by_key()));
+        let known: [(&str, &dyn Part); 2] = [("table", &table), ("by_key", &by_key)];
+        let parts: Vec<_> = known.iter().chain(parts).copied().collect();
+        self.database.sql(template, &parts)
+    }
+
+    pub(super) fn now(self, at: At) -> impl Fn(&mut Statement) + Send + Sync + 'a {
+        self.moment(at, TimeDelta::zero())
+    }
+
+    fn before(self, at: At, span: Duration) -> impl Fn(&mut Statement) + Send + Sync + 'a {
+        self.moment(at, -delta(span))
+    }
+
+    fn moment(self, at: At, offset: TimeDelta) -> impl Fn(&mut Statement) + Send + Sync + 'a {
+        move |statement| self.database.push_moment(statement, at, offset)
+    }
+
+    /// The earlier of a moment and `at` plus `offset`.
+    fn not_after<'p>(
+        self,
+        moment: &'p dyn Part,
+        at: At,
+        offset: TimeDelta,
+    ) -> impl Fn(&mut Statement) + use<'a, 'p> {
+        move |statement| {
+            let (earlier, latest) = (Plain(self.database.dialect().earlier()), self.moment(at, offset));
+            statement.write(
+                "{earlier}({moment}, {latest})",
+                &[("earlier", &earlier), ("moment", moment), ("latest", &latest)],
+            );
+        }
+    }
+
+    /// When a row was created that becomes due at `at` or later: by then. One that was written by a clock that is ahead,
+    /// elsewhere or by an older version, is not put off until then, nor due before it was created.
+    fn created_by(self, at: At) -> impl Fn(&mut Statement) + use<'a> {
+        move |statement| self.not_after(&Plain(self.words.created_at), at, TimeDelta::zero())(statement)
+    }
+
+    /// The condition that a row is one of these.
+    fn one_of<'i>(self, ids: &'i [&'i str]) -> impl Fn(&mut Statement) + Send + Sync + use<'a, 'i> {
+        move |statement| self.database.dialect().push_one_of(statement, KEY, ids)
+    }
+
+    fn hint(&self, index: &str) -> String {
+        hint(index, self.table)
+    }
+}
+
+/// Into the table.
+impl Statements<'_> {
+    /// Inserts events, each with the text of its headers. What happened later than now, by the clock of a writer that
+    /// is ahead, is created now.
+    pub(super) fn insert(&self, events: &[(&Event, Option<String>)], born: Option<&Born>) -> Statement {
+        let claim = Plain(if born.is_some() { ", locked_by, locked_at" } else { "" });
+        let now = self.database.dialect().once(At::Database);
+        let rows = |statement: &mut Statement| {
+            statement.list(events.iter().zip(0..), |statement, ((event, headers), place)| {
+                self.push_row(statement, event, headers.as_ref(), born, (now, place));
+            });
+        };
+        self.sql(
+            "insert into {table} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
+             status, attempts, available_at, created_at{claim}) values {rows}",
+            &[("claim", &claim), ("rows", &rows)],
+        )
+    }
+
+    fn push_row(
+        &self,
+        statement: &mut Statement,
+        event: &Event,
+        headers: Option<&String>,
+        born: Option<&Born>,
+        (now, place): (At, i64),
+    ) {
+        let dialect = self.database.dialect();
+        let payload = |statement: &mut Statement| dialect.bind_json(statement, event.payload_json().into());
+        let headers = |statement: &mut Statement| dialect.bind_json(statement, Value::Text(headers.cloned()));
+        // Those of one statement stay in their order, whatever their ids are.
+        let occurred_at = event.occurred_at();
+        let created_at = self.not_after(&occurred_at, now, TimeDelta::microseconds(place));
+        let delayed_until = event.available_at().filter(|_| event.is_delayed());
+        let available_at: &dyn Part = match &delayed_until {
+            Some(moment) => moment,
+            None => &created_at,
+        };
+        let claim = |statement: &mut Statement| match born {
+            // Nobody delivers a delayed event from memory, so it is nobody's yet.
+            Some(_) if event.is_delayed() => {
+                statement.push(", null, null");
+            }
+            Some(born) => {
+                let since = self.before(At::Database, born.age);
+                statement.write(", {owner}, {since}", &[("owner", &&*born.owner), ("since", &since)]);
+            }
+            None => {}
+        };
+        statement.write(
+            "({id}, {type}, {aggregate_type}, {aggregate_id}, {tenant_id}, {payload}, {headers}, 0, 0, \
+             {available_at}, {created_at}{claim})",
+            &[
+                ("id", &event.id()),
+                ("type", &event.event_type()),
+                ("aggregate_type", &event.aggregate_type()),
+                ("aggregate_id", &event.aggregate_id()),
+                ("tenant_id", &event.tenant_id()),
+                ("payload", &payload),
+                ("headers", &headers),
+                ("available_at", available_at),
+                ("created_at", &created_at),
+                ("claim", &claim),
+            ],
+        );
+    }
+
+    /// Which of the events are in the table.
+    pub(super) fn present(&self, ids: &[&str]) -> Statement {
+        self.sql("select event_id from {table} where {these}", &[("these", &self.one_of(ids))])
+    }
+}
+
+/// Out of the table.
+impl<'a> Statements<'a> {
+    /// Due rows, in the order they are wanted, up to the limit.
+    ///
+    /// Where no index gives the order over all conditions of [`Words::pending`], it is one query for each of them, and
+    /// [`row::choose`] chooses from what they return.
+    pub(super) fn due(self, due: Due<'a>, held: Held<'a>) -> Rows<'a> {
+        let (index, order) = match due.order {
+            Order::Due => (self.words.indexes.due, "available_at, created_at, event_id"),
+            Order::Created => (self.words.indexes.due_created, "created_at, event_id"),
+        };
+        let condition = |pending: &'static str| {
+            let condition = move |statement: &mut Statement| self.push_due(statement, pending, due, held);
+            Box::new(condition) as Box<dyn Part + Send + Sync>
+        };
+        Rows {
+            table: self.table,
+            key: KEY,
+            hint: self.hint(index),
+            conditions: self.words.pending.iter().copied().map(condition).collect(),
+            order: Some((order, due.limit)),
+        }
+    }
+
+    fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Held<'_>) {
+        let now = self.now(due.at);
+        statement
+            .write("{pending} and available_at <= {now}", &[("pending", &Plain(pending)), ("now", &now)]);
+        if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
+            let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
+            statement.push(" and ").write(self.words.behind, place);
+        }
+        if !due.skip_recent.is_zero() {
+            let then = self.before(due.at, due.skip_recent);
+            statement.write(" and created_at <= {then}", &[("then", &then)]);
+        }
+        match held {
+            Held::Any => statement,
+            Held::ByNobody(timeout) => statement.write(
+                " and (locked_by is null or locked_at < {then})",
+                &[("then", &self.before(due.at, timeout))],
+            ),
+            Held::By(owner) => statement.write(" and locked_by = {owner}", &[("owner", &owner)]),
+        };
+    }
+
+    /// Reads due rows.
+    pub(super) fn poll(&self, due: Due<'_>, held: Held<'_>) -> Statement {
+        let mut statement = self.sql("", &[]);
+        self.due(due, held).select(&mut statement, &self.columns(), "");
+        statement
+    }
+
+    fn columns(&self) -> String {
+        row::columns(self.database.dialect(), "claim_seq")
+    }
+
+    /// The moment of now, and for each pending status the next moment at which a row becomes due that was scheduled
+    /// ahead before `since`, or is now.
+    pub(super) fn next_due(&self, at: At, since: Option<Timestamp>) -> Statement {
+        let now = self.now(at);
+        let ahead = |statement: &mut Statement| {
+            match since {
+                None => statement.write("available_at > {now}", &[("now", &now)]),
+                Some(since) => statement.write(
+                    "available_at > {since} and (created_at <= {since} or available_at > {now})",
+                    &[("since", &since), ("now", &now)],
+                ),
+            };
+        };
+        self.sql(
+            "select {now}, \
+             (select available_at from {table} where status = 0 and {ahead} order by available_at limit 1), \
+             (select available_at from {table} where status = 2 and {ahead} order by available_at limit 1)",
+            &[("now", &now), ("ahead", &ahead)],
+        )
+    }
+
+    /// Reads pending rows whose moment never comes, where the database takes such moments.
+    pub(super) fn never_due(&self, limit: u32) -> Option<Statement> {
+        let condition = self.words.never_due?;
+        let hint = self.hint(self.words.indexes.due);
+        Some(self.sql(
+            "select {columns} from {table}{hint} where {never} limit {limit}",
+            &[
+                ("columns", &Plain(self.columns())),
+                ("hint", &Plain(hint)),
+                ("never", &Plain(condition)),
+                ("limit", &i64::from(limit)),
+            ],
+        ))
+    }
+}
+
+/// Claims.
+impl<'a> Statements<'a> {
+    /// Rows that still have that claim.
+    pub(super) fn claimed(self, (owner, seq): (&'a str, i64), ids: &'a [&'a str]) -> Rows<'a> {
+        let condition = move |statement: &mut Statement| {
+            push_claimed(statement, (owner, seq));
+            self.one_of(ids)(statement);
+        };
+        Rows {
+            table: self.table,
+            key: KEY,
+            hint: self.database.dialect().by_key().to_owned(),
+            conditions: vec![Box::new(condition)],
+            order: None,
+        }
+    }
+
+    /// The ids of those rows that still have that claim.
+    pub(super) fn still_claimed(&self, claim: (&str, i64), ids: &[&str]) -> Statement {
+        let claimed = |statement: &mut Statement| push_claimed(statement, claim);
+        self.sql(
+            "select event_id from {table} where {claimed}{these}",
+            &[("claimed", &claimed), ("these", &self.one_of(ids))],
+        )
+    }
+}
+
+/// What became of events.
+impl Statements<'_> {
+    /// Settles rows that end alike, each with its own delay and error.
+    pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
+        let Alike { ids, delays, errors, .. } = alike;
+        let dialect = self.database.dialect();
+        let at = dialect.once(at);
+        let template = match alike.ending {
+            Ending::Done if self.done == Done::Delete => "{delete} where {settleable}",
+            Ending::Done => {
+                "update {table}{by_key} set status = 1, done_at = {now}, locked_by = null, locked_at = null \
+                 where {settleable}"
+            }
+            Ending::Deferred => {
+                "update {table}{by_key} set status = 0, available_at = {later}, created_at = {created_at}, \
+                 locked_by = null, locked_at = null where {settleable}"
+            }
+            Ending::Retry => {
+                "update {table}{by_key} set status = 2, attempts = attempts + 1, available_at = {later}, \
+                 created_at = {created_at}, last_error = {error}, locked_by = null, locked_at = null \
+                 where {settleable}"
+            }
+            // When it died is recorded, so that a purge counts its age from then on.
+            Ending::Dead => {
+                "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, \
+                 locked_by = null, locked_at = null where {settleable}"
+            }
+        };
+        let later =
+            |statement: &mut Statement| self.database.push_own_moment(statement, KEY, at, ids, delays);
+        let error = |statement: &mut Statement| dialect.own_text(statement, KEY, ids, errors);
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+        self.sql(
+            template,
+            &[
+                ("delete", &Plain(dialect.delete_by_key(self.table))),
+                ("now", &self.now(at)),
+                ("later", &later),
+                ("created_at", &self.created_by(at)),
+                ("error", &error),
+                ("settleable", &settleable),
+            ],
+        )
+    }
+
+    /// The ids of those rows that a settlement would still change.
+    pub(super) fn unsettled(&self, alike: &Alike<'_>) -> Statement {
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+        self.sql("select event_id from {table} where {settleable}", &[("settleable", &settleable)])
+    }
+
+    /// Adds the condition that the rows may still be settled: terminal rows are final, and a row that is not as it was
+    /// when its event was delivered is somebody else's.
+    fn push_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
+        statement.push("status not in (1, 3) and ");
+        match alike.fence {
+            Fence::Pending => {}
+            Fence::Generation(generation) => {
+                statement.push("claim_seq = ").bind(generation).push(" and ");
+            }
+            Fence::Claim(claim) => push_claimed(statement, claim),
+        }
+        self.one_of(&alike.ids)(statement);
+        if let (Ending::Retry, Some(attempts)) = (alike.ending, alike.attempts) {
+            statement.push(" and attempts = ").bind(i64::from(attempts));
+        }
+    }
+
+    /// Buries a row whose id is not text.
+    pub(super) fn bury_by_key(&self, at: At, row: &Unreadable, key: &[u8]) -> Statement {
+        let error = cut(&row.error());
+        let claimed = |statement: &mut Statement| {
+            if let Some(claim) = &row.claim {
+                push_claimed(statement, self::key(claim));
+            }
+        };
+        let bytes = |statement: &mut Statement| {
+            statement.bind(Value::Bytes(key.to_vec()));
+        };
+        let this = |statement: &mut Statement| {
+            statement.write(self.words.key_of_bytes, &[("key", &bytes)]);
+        };
+        self.sql(
+            "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, locked_by = null, \
+             locked_at = null where status not in (1, 3) and {claimed}{this}",
+            &[("error", &error.as_str()), ("now", &self.now(at)), ("claimed", &claimed), ("this", &this)],
+        )
+    }
+
+    /// A statement that changes nothing and needs the right to change every column that a delivery changes.
+    pub(super) fn may_update(&self) -> Statement {
+        self.sql(
+            "update {table}{by_key} set status = status, attempts = attempts, available_at = available_at, \
+             created_at = created_at, done_at = done_at, last_error = last_error, locked_by = locked_by, \
+             locked_at = locked_at, claim_seq = claim_seq where event_id = '' and 1 = 0",
+            &[],
+        )
+    }
+
+    /// The same for deleting.
+    pub(super) fn may_delete(&self) -> Statement {
+        let delete = Plain(self.database.dialect().delete_by_key(self.table));
+        self.sql("{delete} where event_id = '' and 1 = 0", &[("delete", &delete)])
+    }
+}
+
+/// For operators.
+impl Statements<'_> {
+    /// Counts rows of a status, and stops at the cap.
+    pub(super) fn count(&self, status: Status, cap: u32) -> Statement {
+        self.sql(
+            "select count(*) from (select 1 from {table} where {status} limit {cap}) as counted",
+            &[("status", &Plain(is(status))), ("cap", &i64::from(cap))],
+        )
+    }
+
+    pub(super) fn troubled(&self, status: Status, limit: u32) -> Statement {
+        self.sql(
+            "select {columns} from {table} where {status} order by available_at desc limit {limit}",
+            &[
+                ("columns", &Plain(row::TROUBLED)),
+                ("status", &Plain(is(status))),
+                ("limit", &i64::from(limit)),
+            ],
+        )
+    }
+
+    pub(super) fn query_dead(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        let behind = |statement: &mut Statement| {
+            if let Some(After { created_at, id }) = after {
+                statement.write(
+                    " and (created_at > {created_at} or (created_at = {created_at} and event_id > {id}))",
+                    &[("created_at", created_at), ("id", &id.as_str())],
+                );
+            }
+        };
+        self.sql(
+            "select {columns}, {ending} from {table}{hint} where {dead}{behind} order by created_at, event_id \
+             limit {limit}",
+            &[
+                ("columns", &Plain(self.columns())),
+                ("ending", &Plain(row::ENDING)),
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("dead", &dead),
+                ("behind", &behind),
+                ("limit", &i64::from(limit)),
+            ],
+        )
+    }
+
+    pub(super) fn count_dead(&self, filter: &DeadFilter) -> Statement {
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        self.sql("select count(*) from {table} where {dead}", &[("dead", &dead)])
+    }
+
+    /// Adds the condition that rows are dead and match.
+    fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
+        let DeadFilter { event_type, aggregate_type, aggregate_id, ids, created_from, created_before } =
+            filter;
+        statement.push(is(Status::Dead));
+        let texts =
+            [("event_type", event_type), ("aggregate_type", aggregate_type), ("aggregate_id", aggregate_id)];
+        for (column, value) in texts {
+            if let Some(value) = value {
+                statement.push(&format!(" and {column} = ")).bind(value.as_str());
+            }
+        }
+        if let Some(from) = created_from {
+            statement.push(" and created_at >= ").bind(*from);
+        }
+        if let Some(before) = created_before {
+            statement.push(" and created_at < ").bind(*before);
+        }
+        if let Some(ids) = ids {
+            let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+            statement.push(" and ");
+            self.one_of(&ids)(statement);
+        }
+    }
+
+    /// Sets dead rows back. Another life of the row: whatever was still on its way for the last one comes too late.
+    pub(super) fn replay_dead(&self, at: At, ids: &[&str]) -> Statement {
+        let at = self.database.dialect().once(at);
+        self.sql(
+            "update {table}{by_key} set status = 0, attempts = 0, last_error = null, done_at = null, \
+             locked_by = null, locked_at = null, claim_seq = claim_seq + 1, available_at = {now}, \
+             created_at = {created_at} where status = 3 and {these}",
+            &[("now", &self.now(at)), ("created_at", &self.created_by(at)), ("these", &self.one_of(ids))],
+        )
+    }
+}
+
+/// For the purge.
+impl<'a> Statements<'a> {
+    /// Rows that are old enough to be purged, the oldest first, in parts that one index each gives in order.
+    pub(super) fn old(self, what: Purgeable, at: At, age: Duration, limit: u32) -> Vec<Rows<'a>> {
+        // What ended so long ago was created before that: said so, the index leaves out all that is younger.
+        const ENDED: &str =
+            "status in (1, 3) and created_at < {then} and (done_at is null or done_at < {then})";
+        const ANY_ENDED: &str = "status in (1, 3) and created_at < {then}";
+        const ANY_PENDING: &str = "status in (0, 2) and created_at < {then}";
+        let indexes = &self.words.indexes;
+        let parts = match what {
+            Purgeable::Ended => vec![(ENDED, indexes.old_ended)],
+            Purgeable::Any => vec![(ANY_PENDING, indexes.old_pending), (ANY_ENDED, indexes.old_ended)],
+        };
+        let rows = |(condition, index): (&'static str, &str)| {
+            let condition = move |statement: &mut Statement| {
+                statement.write(condition, &[("then", &self.before(at, age))]);
+            };
+            Rows {
+                table: self.table,
+                key: KEY,
+                hint: self.hint(index),
+                conditions: vec![Box::new(condition)],
+                order: Some(("created_at, event_id", limit)),
+            }
+        };
+        parts.into_iter().map(rows).collect()
+    }
+}
+
+/// The parts of a claim that rows are settled under together.
+pub(super) fn key(claim: &Claim) -> (&str, i64) {
+    (&claim.owner, claim.seq)
+}
+
+fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
+    statement.write("locked_by = {owner} and claim_seq = {seq} and ", &[("owner", &owner), ("seq", &seq)]);
+}
+
+/// That a row has the status. Part of the text, so that a partial index is known to hold it.
+fn is(status: Status) -> &'static str {
+    match status {
+        Status::New => "status = 0",
+        Status::Done => "status = 1",
+        Status::Retry => "status = 2",
+        Status::Dead => "status = 3",
+    }
+}
+
+/// A span longer than any table's life is as good as for ever.
+pub(super) fn delta(span: Duration) -> TimeDelta {
+    const LONGEST: TimeDelta = TimeDelta::days(365 * 100);
+    TimeDelta::from_std(span).map_or(LONGEST, |span| span.min(LONGEST))
+}

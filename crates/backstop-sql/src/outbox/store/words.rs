@@ -1,0 +1,55 @@
+//! The words in which databases differ where the outbox's table is concerned.
+
+use crate::TableName;
+use crate::database::migration::Migration;
+
+/// Each database's `outbox.rs` gives its own.
+#[derive(Debug)]
+pub struct Words {
+    /// The table's migrations, in order.
+    pub(crate) migrations: &'static [Migration],
+    /// What lets others insert rows with plain SQL: defaults for what they leave out, and a trigger that wakes
+    /// nodes, as far as the database has either. `{table}` stands for the table's name.
+    pub(crate) plain_inserts: &'static str,
+    /// Whether nodes are woken by rows that others insert, once that ran.
+    pub(crate) wakes: bool,
+    /// The conditions that together mean that a row is pending, each of which an index answers in the order
+    /// of [`Order`](super::Order).
+    pub(crate) pending: &'static [&'static str],
+    pub(crate) indexes: Indexes,
+    /// When a row was created, as it can be written back.
+    pub(crate) created_at: &'static str,
+    /// The condition that a row is behind a place in the order in which rows become due, in words that let an index begin
+    /// there.
+    pub(crate) behind: &'static str,
+    /// The condition that a row's id is these bytes, which are no text.
+    pub(crate) key_of_bytes: &'static str,
+    /// The condition that a row is pending and its moment never comes, because it is none, where the database has no
+    /// type for moments.
+    pub(crate) never_due: Option<&'static str>,
+}
+
+/// The order in which rows become due, where the database makes a range of a comparison of rows.
+#[allow(dead_code, reason = "each database uses what it needs of it")]
+pub(crate) const BEHIND: &str = "(available_at, created_at, event_id) > ({due_at}, {created_at}, {id})";
+
+/// What stands behind the table's name so that an index is used, where the database would choose another and sort. `{idx}`
+/// stands for the beginning of its indexes' names.
+#[derive(Debug)]
+pub(crate) struct Indexes {
+    /// Pending rows by when they are due.
+    pub(crate) due: &'static str,
+    /// Pending rows by when they were created.
+    pub(crate) due_created: &'static str,
+    /// Dead rows by when they were created.
+    pub(crate) dead: &'static str,
+    /// Pending rows by their age, to be purged.
+    pub(crate) old_pending: &'static str,
+    /// Rows that are done or dead by their age, to be purged.
+    pub(crate) old_ended: &'static str,
+}
+
+/// An index of a table, as it stands behind the table's name.
+pub(crate) fn hint(index: &str, table: &TableName) -> String {
+    index.replace("{idx}", &table.index_prefix())
+}

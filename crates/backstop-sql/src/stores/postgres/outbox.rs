@@ -1,0 +1,17 @@
+//! The outbox's table on PostgreSQL.
+
+use crate::database::migration::Migration;
+use crate::outbox::store::words::{BEHIND, Indexes, Words};
+
+pub(super) const WORDS: Words = Words {
+    migrations: &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }],
+    plain_inserts: include_str!("plain_inserts.sql"),
+    wakes: true,
+    pending: &["status in (0, 2)"],
+    // Partial indexes: it finds them by itself.
+    indexes: Indexes { due: "", due_created: "", dead: "", old_pending: "", old_ended: "" },
+    created_at: "created_at",
+    behind: BEHIND,
+    key_of_bytes: "event_id = {key}",
+    never_due: None,
+};
