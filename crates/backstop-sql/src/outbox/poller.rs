@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use backstop_core::calling::panicked;
 use backstop_core::lifecycle::Lifecycle;
+use backstop_core::setting::Faults;
 use backstop_core::{Event, Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
@@ -21,7 +22,6 @@ use tokio::time::timeout;
 use super::bell::Bell;
 use super::dispatcher::Queued;
 use super::feed::{Feed, Offer};
-use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
 use cycle::Cycle;
@@ -90,7 +90,7 @@ impl Settings {
 
     pub(super) fn check(&self, faults: &mut Faults) {
         faults.longer_than_zero("interval", self.interval);
-        faults.at_least_one("batch_size", self.batch_size as usize);
+        faults.at_least_one("batch_size", self.batch_size);
         if let Some(Locking { owner, timeout }) = &self.locking {
             faults.longer_than_zero("claim_locking", *timeout);
             if !(1..=128).contains(&owner.chars().count()) || owner.contains('\0') {
@@ -125,7 +125,7 @@ impl Settings {
     ) -> Result<Poller, Error> {
         let mut faults = Faults::default();
         self.check(&mut faults);
-        faults.none()?;
+        faults.into_result().map_err(|faults| Error::Settings { faults })?;
         Ok(Poller::new(Cycle::new(store, Arc::new(handler), metrics, self)))
     }
 
