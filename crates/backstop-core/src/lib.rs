@@ -29,6 +29,7 @@ pub mod handler;
 pub mod inspect;
 pub mod interceptor;
 pub mod lifecycle;
+pub mod look;
 pub mod outcome;
 pub mod redact;
 pub mod retry;
