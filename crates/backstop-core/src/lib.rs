@@ -32,6 +32,7 @@ pub mod lifecycle;
 pub mod look;
 pub mod outcome;
 pub mod redact;
+pub mod rest;
 pub mod retry;
 pub mod setting;
 pub mod shutdown;
