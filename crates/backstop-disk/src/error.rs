@@ -52,9 +52,7 @@ pub enum Error {
     },
 
     /// The thread that writes has ended, which it does only when it panicked.
-    #[error(
-        "the writer of the dead-letter directory has ended; restart the process and report this as a bug"
-    )]
+    #[error("a thread that writes to the directory has ended; restart the process and report this as a bug")]
     WriterEnded,
 
     /// Text that names no entry of a directory.

@@ -35,5 +35,7 @@
 pub mod dlq;
 mod error;
 pub mod fs;
+mod group_commit;
+mod lines;
 
 pub use error::Error;

@@ -354,34 +354,15 @@ impl WebhookBuilder {
             ("pause", self.pace.pause),
             ("park", self.pace.park),
         ] {
-            if time.is_zero() {
-                faults.add(setting, "must be longer than zero");
-            }
+            faults.longer_than_zero(setting, time);
+            faults.at_most(setting, time, YEAR);
         }
-        let linger = match self.format {
-            Format::Batched { linger, .. } => linger,
-            Format::Structured | Format::Binary => Duration::ZERO,
-        };
-        for (setting, time) in [
-            ("timeout", self.timeout),
-            ("connect_timeout", self.connect_timeout),
-            ("pause", self.pace.pause),
-            ("park", self.pace.park),
-            ("retry_after_limit", self.retry_after_limit),
-            ("batched", linger),
-        ] {
-            if time > YEAR {
-                faults.add(setting, "must be at most a year");
-            }
-        }
-        if self.request_limit == 0 {
-            faults.add("request_limit", "must be at least 1");
-        }
-        if self.response_head_limit < LEAST_HEAD_BYTES {
-            faults.add("response_head_limit", format!("must be at least {LEAST_HEAD_BYTES}"));
-        }
-        if let Format::Batched { most: 0, .. } = self.format {
-            faults.add("batched", "must allow at least 1 event");
+        faults.at_most("retry_after_limit", self.retry_after_limit, YEAR);
+        faults.at_least_one("request_limit", self.request_limit);
+        faults.at_least("response_head_limit", self.response_head_limit, LEAST_HEAD_BYTES);
+        if let Format::Batched { most, linger } = self.format {
+            faults.at_least_one("batched", most);
+            faults.at_most("batched", linger, YEAR);
         }
     }
 }

@@ -238,12 +238,11 @@ impl PublisherBuilder {
         for (setting, time) in
             [("timeout", self.timeout), ("pause", self.pace.pause), ("park", self.pace.park)]
         {
-            if time < Duration::from_millis(1) || time > DAY {
-                faults.add(setting, "must be between 1 ms and a day");
-            }
+            faults.within(setting, time, Duration::from_millis(1)..=DAY);
         }
-        if self.linger >= self.timeout || self.linger > Duration::from_secs(1) {
-            faults.add("linger", "must be at most 1 s, and less than the timeout");
+        faults.at_most("linger", self.linger, Duration::from_secs(1));
+        if self.linger >= self.timeout {
+            faults.add("linger", "must be less than the timeout");
         }
         for (name, value) in &self.properties {
             // librdkafka would wait for a pipe.

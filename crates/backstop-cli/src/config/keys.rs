@@ -26,7 +26,7 @@ pub(crate) enum Holds {
     Choice(&'static [Key]),
     /// A list of such groups.
     Groups(&'static [Key]),
-    /// One such group, or a list of them.
+    /// A component: one such group, or a list of them, each with a `name` by which it goes.
     GroupOrGroups(&'static [Key]),
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Rolling {
     pub(crate) idle: Duration,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Server {
     pub(crate) enabled: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
     pub(crate) tokens: Vec<Token>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Token {
     pub(crate) path: String,

@@ -316,7 +316,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
              `allowed-networks` if it is meant",
             "f.yaml:10:23: outbox.handlers[6].kafka: bootstrap-servers must name at least one broker, as host:port; \
              topic must have 1 to 249 letters, digits, dots, hyphens and underscores; \
-             linger must be at most 1 s, and less than the timeout",
+             linger must be at most 1 s",
         ]
     );
 }

@@ -113,18 +113,18 @@ impl Walk<'_> {
             Holds::Group(keys) => self.group(path, keys, given),
             // `log:` alone is a choice too.
             Holds::Choice(keys) => node.map_or(Value::Null, |node| self.group(path, keys, Some(node))),
-            Holds::Groups(keys) => self.groups(path, keys, given),
+            Holds::Groups(keys) => self.groups(path, keys, given, GoesBy::Number),
             Holds::GroupOrGroups(keys) => match given {
                 Some(Node { content: Content::Map(_), .. }) => {
                     let one = self.group(path, keys, given);
                     Value::Array(vec![with_path(one, path)])
                 }
-                _ => self.groups(path, keys, given),
+                _ => self.groups(path, keys, given, GoesBy::Name),
             },
         }
     }
 
-    fn groups(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>) -> Value {
+    fn groups(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>, goes_by: GoesBy) -> Value {
         let items = match node.map(|node| (&node.content, &node.place)) {
             Some((Content::List(items), _)) => items.as_slice(),
             Some((Content::Refused, _)) | None => &[],
@@ -136,7 +136,7 @@ impl Walk<'_> {
         let mut groups = Vec::new();
         for (index, item) in items.iter().enumerate() {
             let named = item.name().filter(|name| Kind::Name.read(name).is_ok());
-            let named = named.filter(|_| ["outbox", "dlq"].contains(&path)).map(|name| join(path, name));
+            let named = named.filter(|_| goes_by == GoesBy::Name).map(|name| join(path, name));
             // Of two with one name the second goes by its number: each fault stands at its own lines.
             let path =
                 named.filter(|path| !self.places.has(path)).unwrap_or_else(|| format!("{path}[{index}]"));
@@ -220,6 +220,14 @@ impl Walk<'_> {
     fn place_of_absent(&self, path: &str, parent: &Place) -> Place {
         if *parent == Place::START { self.places.of(path) } else { parent.clone() }
     }
+}
+
+/// How one of several groups is called in paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GoesBy {
+    /// A component, which has a name of its own.
+    Name,
+    Number,
 }
 
 /// What was meant by a key that is not known here: one of its neighbours, or one in a group beside it.

@@ -1,12 +1,12 @@
-//! `backstop serve`: the outboxes of a settings file and the operator's desk, until somebody ends it.
+//! `backstop serve`: the components of a settings file and the operator's desk, until somebody ends it.
 
 mod beside;
+mod component;
 mod letters;
 mod outboxes;
 mod slot;
 mod wiring;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,17 +16,14 @@ use backstop_admin::metrics::{self, PrometheusHandle};
 use backstop_admin::{Admin, Listening, Role, Token};
 use backstop_core::Shutdown;
 use backstop_core::inspect::Inspect;
-use backstop_disk::dlq::DeadLetters;
 
-use crate::commands::told;
 use crate::config::settings::{self, Server};
-use crate::config::{self, Sections, Settings};
+use crate::config::{self, Sections};
 use crate::plain;
 use crate::signals::asked_to_end;
-use beside::Beside;
-use outboxes::Running;
-use slot::Slot;
-use wiring::Wiring;
+use component::Component;
+
+type Components = Vec<Box<dyn Component>>;
 
 pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     let checked = config::load(file)?;
@@ -34,24 +31,23 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
         tracing::warn!("{warning}");
     }
     let (settings, sections) = checked.settings()?;
-    let slots: Vec<_> = settings.outbox.iter().map(|outbox| Arc::new(Slot::new(&outbox.name))).collect();
-    let prometheus = settings.server.enabled.then(metrics::install).transpose()?;
-    let letters = letters::open(&settings.dlq, &sections)?;
-    let wirings: Vec<_> =
-        settings.outbox.iter().map(|outbox| Wiring::of(outbox, &letters)).collect::<anyhow::Result<_>>()?;
+    let server = settings.server.clone();
+    // Before the components, which count from the beginning.
+    let prometheus = server.enabled.then(metrics::install).transpose()?;
+    let mut components = component::make(settings, &sections)?;
     // The port first: a busy one must be known before the first event is delivered.
-    let desk = open_desk(&settings.server, prometheus, shown(&slots, &wirings, &letters)).await?;
+    let shown = components.iter().flat_map(|component| component.shown());
+    let desk = open_desk(&server, prometheus, shown.collect()).await?;
     let url = desk.as_ref().map(Listening::url);
     let shutdown = Shutdown::new();
     let serving = desk.map(|desk| tokio::spawn(desk.serve(shutdown.clone())));
 
-    let mut running = Vec::new();
     let mut asked = pin!(asked_to_end());
     let ended = tokio::select! {
         ended = &mut asked => ended,
-        started = start(&settings, &sections, &slots, &wirings, &mut running) => match started {
+        started = start(&mut components, &sections) => match started {
             Ok(()) => {
-                greet(file, &settings, url.as_deref());
+                greet(file, &components, url.as_deref());
                 asked.await
             }
             failed => failed,
@@ -59,7 +55,7 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     };
 
     // Also after a failed start: nothing is left half running.
-    let closed = close(running, &sections).await;
+    let closed = close(components, &sections).await;
     shutdown.begin();
     if let Some(serving) = serving {
         serving.await.context("the task of the operator's page failed")?;
@@ -67,24 +63,7 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     ended.and(closed)
 }
 
-/// What the page shows: each outbox and where it sends to, then the dead-letter directories.
-fn shown(
-    slots: &[Arc<Slot>],
-    wirings: &[Wiring],
-    letters: &BTreeMap<String, DeadLetters>,
-) -> Vec<Arc<dyn Inspect>> {
-    let mut shown: Vec<Arc<dyn Inspect>> = Vec::new();
-    for (slot, wiring) in slots.iter().zip(wirings) {
-        shown.push(slot.clone());
-        shown.extend(wiring.targets().iter().cloned());
-    }
-    for directory in letters.values() {
-        shown.push(Arc::new(Beside::new(Arc::new(directory.clone()))));
-    }
-    shown
-}
-
-/// Takes the port of the desk, if it is wanted, and shows all outboxes as starting.
+/// Takes the port of the desk, if it is wanted, and shows all components as starting.
 async fn open_desk(
     server: &Server,
     prometheus: Option<PrometheusHandle>,
@@ -106,38 +85,29 @@ fn token(token: &settings::Token) -> Option<Token> {
     Token::from_hash(&token.name, role, &token.sha256)
 }
 
-/// Starts one outbox after the other; those that run when one fails are in `running`.
-async fn start(
-    settings: &Settings,
-    sections: &Sections,
-    slots: &[Arc<Slot>],
-    wirings: &[Wiring],
-    running: &mut Vec<Running>,
-) -> anyhow::Result<()> {
-    let several = settings.outbox.len() > 1;
-    for ((outbox, slot), wiring) in settings.outbox.iter().zip(slots).zip(wirings) {
-        let started = outboxes::start(outbox, wiring, several).await;
-        let started =
-            started.with_context(|| format!("{} cannot be started", sections.told(&outbox.path)))?;
-        slot.fill(started.inspect());
-        running.push(started);
-        tracing::info!(outbox = outbox.name, "started: {}", told(outbox));
+/// Starts one after the other, up to the first that fails.
+async fn start(components: &mut Components, sections: &Sections) -> anyhow::Result<()> {
+    for component in components {
+        let started = component.start().await;
+        started.with_context(|| format!("{} cannot be started", sections.told(component.path())))?;
     }
     Ok(())
 }
 
-fn greet(file: &Path, settings: &Settings, url: Option<&str>) {
+fn greet(file: &Path, components: &Components, url: Option<&str>) {
     println!("backstop serves {}", plain::plain(&file.display().to_string()));
-    for outbox in &settings.outbox {
-        println!("  outbox {}: {}", outbox.name, told(outbox));
+    for greeting in components.iter().filter_map(|component| component.greeting()) {
+        println!("  {greeting}");
     }
     println!("  page: {}", url.unwrap_or("off"));
 }
 
-/// Ends all outboxes at the same time, each within its drain time-out.
-async fn close(running: Vec<Running>, sections: &Sections) -> anyhow::Result<()> {
-    let closing: Vec<_> =
-        running.into_iter().map(|outbox| (outbox.path().to_owned(), tokio::spawn(outbox.close()))).collect();
+/// Ends all at the same time, each within its own time-out.
+async fn close(components: Components, sections: &Sections) -> anyhow::Result<()> {
+    let closing: Vec<_> = components
+        .into_iter()
+        .map(|component| (component.path().to_owned(), tokio::spawn(component.close())))
+        .collect();
     let mut failed = Vec::new();
     for (path, closing) in closing {
         if let Err(error) = closing.await.context("its task failed").flatten() {

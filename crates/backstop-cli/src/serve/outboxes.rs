@@ -1,6 +1,6 @@
-//! From the settings of an outbox to one that runs, on whichever database its URL names.
+//! The outboxes of a settings file, from their settings to ones that run, on whichever databases their URLs name.
 
-use std::pin::Pin;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backstop_core::inspect::Inspect;
@@ -10,34 +10,83 @@ use backstop_sql::store::{DatabaseKind, Done};
 use backstop_sql::{Outbox, Supported, mysql, postgres, sqlite};
 use sqlx::{MySql, Pool, Postgres, Sqlite};
 
+use super::component::{BoxFuture, Component};
+use super::letters::Opened;
+use super::slot::Slot;
 use super::wiring::Wiring;
+use crate::commands::told;
 use crate::config::settings::{self, Outbox as Settings};
 
-/// An outbox that runs.
-pub(super) struct Running {
-    path: String,
-    inspect: Arc<dyn Inspect>,
-    close: Pin<Box<dyn Future<Output = Result<(), backstop_sql::Error>> + Send>>,
+/// An outbox of a settings file.
+pub(super) struct Served {
+    settings: Settings,
+    /// Whether there are others, so that metrics carry its name.
+    several: bool,
+    wiring: Wiring,
+    slot: Arc<Slot>,
+    running: Option<Running>,
 }
 
-impl Running {
-    /// Where it stands in the settings.
-    pub(super) fn path(&self) -> &str {
-        &self.path
+/// Makes all of them and their handlers. Nothing is connected yet.
+pub(super) fn make(
+    settings: Vec<Settings>,
+    letters: &BTreeMap<String, Opened>,
+) -> anyhow::Result<Vec<Served>> {
+    let several = settings.len() > 1;
+    let make = |settings| {
+        let wiring = Wiring::of(&settings, letters)?;
+        let slot = Arc::new(Slot::new("outbox", &settings.name));
+        Ok(Served { settings, several, wiring, slot, running: None })
+    };
+    settings.into_iter().map(make).collect()
+}
+
+impl Component for Served {
+    fn path(&self) -> &str {
+        &self.settings.path
     }
 
-    pub(super) fn inspect(&self) -> Arc<dyn Inspect> {
-        self.inspect.clone()
+    /// Itself, and where it sends to.
+    fn shown(&self) -> Vec<Arc<dyn Inspect>> {
+        let mut shown: Vec<Arc<dyn Inspect>> = vec![self.slot.clone()];
+        shown.extend(self.wiring.targets().iter().cloned());
+        shown
+    }
+
+    fn greeting(&self) -> Option<String> {
+        Some(format!("outbox {}: {}", self.settings.name, told(&self.settings)))
+    }
+
+    fn start(&mut self) -> BoxFuture<'_, anyhow::Result<()>> {
+        Box::pin(async {
+            let Self { settings, several, wiring, slot, running } = self;
+            let started = start(settings, wiring, *several).await?;
+            slot.fill(started.inspect.clone());
+            *running = Some(started);
+            tracing::info!(outbox = settings.name, "started: {}", told(settings));
+            Ok(())
+        })
     }
 
     /// Lets handlers finish, then lets go of the database.
-    pub(super) async fn close(self) -> anyhow::Result<()> {
-        Ok(self.close.await?)
+    fn close(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
+        Box::pin(async {
+            match self.running {
+                Some(running) => Ok(running.close.await?),
+                None => Ok(()),
+            }
+        })
     }
 }
 
-/// Connects and starts. Where there are several, metrics carry the outbox's name.
-pub(super) async fn start(settings: &Settings, wiring: &Wiring, several: bool) -> anyhow::Result<Running> {
+/// An outbox that runs.
+struct Running {
+    inspect: Arc<dyn Inspect>,
+    close: BoxFuture<'static, Result<(), backstop_sql::Error>>,
+}
+
+/// Connects and starts.
+async fn start(settings: &Settings, wiring: &Wiring, several: bool) -> anyhow::Result<Running> {
     let (url, size) = (settings.database.url.reveal(), settings.database.pool_size);
     match DatabaseKind::of(url)? {
         DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, wiring, several).await,
@@ -83,13 +132,13 @@ async fn start_on<DB: Reached>(
             return Err(error);
         }
     };
-    let (path, inspect) = (settings.path.clone(), outbox.inspect());
+    let inspect = outbox.inspect();
     let close = Box::pin(async move {
         let drained = outbox.close().await;
         pool.close().await;
         drained
     });
-    Ok(Running { path, inspect, close })
+    Ok(Running { inspect, close })
 }
 
 async fn build_and_start<DB: Reached>(

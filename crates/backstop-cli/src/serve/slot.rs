@@ -1,23 +1,24 @@
-//! The place of an outbox on the operator's page, from before it is started.
+//! The place of a component on the operator's page, from before it is started.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use backstop_core::inspect::{Health, Inspect, Report};
 
-/// Shows an outbox as down until it is started, and then the outbox itself.
+/// Shows a component as down until it is started, and then the component itself.
 pub(super) struct Slot {
+    kind: &'static str,
     name: String,
     inspect: OnceLock<Arc<dyn Inspect>>,
 }
 
 impl Slot {
-    pub(super) fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), inspect: OnceLock::new() }
+    pub(super) fn new(kind: &'static str, name: &str) -> Self {
+        Self { kind, name: name.to_owned(), inspect: OnceLock::new() }
     }
 
     pub(super) fn fill(&self, inspect: Arc<dyn Inspect>) {
-        // Filled once: whoever fills it again has the same outbox.
+        // Filled once: whoever fills it again has the same component.
         let _ = self.inspect.set(inspect);
     }
 }
@@ -28,7 +29,7 @@ impl Inspect for Slot {
             Some(inspect) => inspect.report(),
             None => Box::pin(async {
                 Report {
-                    kind: "outbox",
+                    kind: self.kind,
                     name: self.name.clone(),
                     health: Health::Down("it is being started".to_owned()),
                     places: vec![],

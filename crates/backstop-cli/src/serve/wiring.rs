@@ -12,6 +12,7 @@ use backstop_sql::Supported;
 use backstop_sql::outbox::{Builder, Delivering};
 
 use super::beside::Beside;
+use super::letters::Opened;
 use crate::config::settings::{Handler, Mode, Outbox};
 use crate::handlers::{self, Made, Target};
 
@@ -33,11 +34,12 @@ struct Wired {
 
 impl Wiring {
     /// Makes the handlers of an outbox. Nothing is sent, and brokers that are away hold nothing up.
-    pub(super) fn of(outbox: &Outbox, letters: &BTreeMap<String, DeadLetters>) -> anyhow::Result<Self> {
+    pub(super) fn of(outbox: &Outbox, letters: &BTreeMap<String, Opened>) -> anyhow::Result<Self> {
         if outbox.mode == Mode::WriterOnly {
             return Ok(Self::default());
         }
-        let find = |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).cloned();
+        let find =
+            |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).map(Opened::letters);
         let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
         for handler in &outbox.handlers {
             let target = Target::of(handler).into_iter().next().context("a handler names no target")?;

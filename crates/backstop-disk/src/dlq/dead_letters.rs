@@ -13,8 +13,9 @@ use super::directory;
 use super::look::Looking;
 use super::record::{self, Details};
 use super::settings::Settings;
-use super::writer::{Letter, Writer};
+use super::writer::{self, Letter};
 use crate::Error;
+use crate::group_commit::GroupCommit;
 
 /// A dead-letter directory that takes events. Behind an outbox it keeps what the outbox gives up; a
 /// [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
@@ -50,7 +51,7 @@ pub struct DeadLetters {
 #[derive(Debug)]
 struct Shared {
     settings: Settings,
-    writer: Writer,
+    writer: GroupCommit<Letter>,
     metrics: Arc<telemetry::Dlq>,
     /// Why the last event could not be stored; none after one that was.
     trouble: Mutex<Option<String>>,
@@ -62,7 +63,7 @@ impl DeadLetters {
     pub fn open(settings: Settings) -> Result<Self, Error> {
         directory::prepare(&settings)?;
         let metrics = Arc::new(telemetry::Dlq::new(settings.metrics_prefix.as_str()));
-        let writer = Writer::start(&settings, Arc::clone(&metrics))
+        let writer = writer::start(&settings, Arc::clone(&metrics))
             .map_err(|source| Error::Write { doing: "start the writer", source })?;
         let target = settings.target.as_deref().map(Arc::from);
         let (trouble, looking) = (Mutex::default(), Looking::default());

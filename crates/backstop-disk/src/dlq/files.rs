@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use backstop_core::Clock;
+use backstop_core::{Clock, telemetry};
 
 use super::name;
 use super::settings::Settings;
@@ -17,10 +17,14 @@ use super::writer::Letter;
 use crate::Error;
 use crate::error::again;
 use crate::fs::{Filesystem, Writing};
+use crate::group_commit::Commit;
 
 /// Filesystems gather the syncs of several threads into few writes to their journals; more threads than this
 /// gained nothing.
 const MAX_THREADS: usize = 32;
+
+/// How many files a batch may have: each is open until its batch is safe, and processes may open only so many.
+const MAX_FILES: usize = 128;
 
 /// How often another name is tried. Random ones do not meet; an end is there so that nothing can go on for ever.
 const MAX_NAMES: usize = 16;
@@ -31,21 +35,36 @@ pub(super) struct Files {
     pub(super) directory: PathBuf,
     pub(super) filesystem: Arc<dyn Filesystem>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<telemetry::Dlq>,
     together: Together,
 }
 
+/// Its threads share it, and each has its own batch.
+impl Commit<Letter> for Arc<Files> {
+    fn commit(&mut self, letters: &[Letter]) -> Vec<Result<(), Error>> {
+        let stored = self.store(letters);
+        self.metrics.commits.increment();
+        stored
+    }
+
+    fn most(&self) -> usize {
+        MAX_FILES
+    }
+}
+
 impl Files {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, metrics: Arc<telemetry::Dlq>) -> Self {
         Self {
             directory: settings.path.clone(),
             filesystem: Arc::clone(&settings.filesystem),
             clock: Arc::clone(&settings.clock),
+            metrics,
             together: Together::default(),
         }
     }
 
     /// Stores a batch. What cannot be stored together is stored on its own, and what then fails is its own error.
-    pub(super) fn commit(&self, letters: &[Letter]) -> Vec<Result<(), Error>> {
+    fn store(&self, letters: &[Letter]) -> Vec<Result<(), Error>> {
         let stored = self.together.store(self, letters);
         let left: Vec<_> =
             letters.iter().zip(&stored).filter(|(_, stored)| !**stored).map(|(it, _)| it).collect();

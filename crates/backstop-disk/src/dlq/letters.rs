@@ -1,6 +1,6 @@
 //! The events of one file, one after the other, however many and however damaged.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 
 use backstop_core::Timestamp;
 
@@ -10,6 +10,7 @@ use super::marks::Marks;
 use super::name;
 use super::record::{self, MAX_RECORD_BYTES};
 use crate::fs::Reading;
+use crate::lines::{Line, read_line};
 
 /// Reads a file line by line. Lines that were sent again are passed over.
 #[derive(Debug)]
@@ -22,13 +23,6 @@ pub(super) struct Letters {
     line: u64,
     sent: Marks,
     ended: bool,
-}
-
-#[derive(Debug)]
-enum Line {
-    Bytes(Vec<u8>),
-    TooLong,
-    End,
 }
 
 impl Letters {
@@ -52,7 +46,7 @@ impl Letters {
 
     fn of(directory: &Directory, file: &str, opened: Box<dyn Reading>) -> Self {
         let mut reader = BufReader::new(opened);
-        let first = read_line(&mut reader);
+        let first = read_line(&mut reader, MAX_RECORD_BYTES);
         // Only a file with several lines can have been sent in part.
         let has_more = first.is_ok() && reader.fill_buf().is_ok_and(|more| !more.is_empty());
         let sent = if has_more { Marks::read(directory, file) } else { Marks::default() };
@@ -73,7 +67,7 @@ impl Letters {
     }
 
     fn read_line(&mut self) -> io::Result<Line> {
-        self.first.take().unwrap_or_else(|| read_line(&mut self.reader))
+        self.first.take().unwrap_or_else(|| read_line(&mut self.reader, MAX_RECORD_BYTES))
     }
 
     fn damaged(&self, why: impl Into<String>) -> Found {
@@ -123,19 +117,6 @@ impl Iterator for Letters {
         }
         None
     }
-}
-
-fn read_line(reader: &mut impl BufRead) -> io::Result<Line> {
-    let mut line = Vec::new();
-    reader.by_ref().take(MAX_RECORD_BYTES as u64).read_until(b'\n', &mut line)?;
-    if line.is_empty() {
-        return Ok(Line::End);
-    }
-    if line.len() == MAX_RECORD_BYTES && !line.ends_with(b"\n") {
-        reader.skip_until(b'\n')?;
-        return Ok(Line::TooLong);
-    }
-    Ok(Line::Bytes(line))
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@
 //! found is good for a while.
 
 use std::collections::BinaryHeap;
+use std::convert::Infallible;
 use std::io::{self, BufRead, BufReader, Read};
 use std::thread;
 use std::time::Duration;
 
-use backstop_core::clock::Tick;
 use backstop_core::event::GLOBAL;
 use backstop_core::inspect::{Count, Flow, Health, Place, Report, Troubled};
+use backstop_core::look::{FRESH, STALE, Shared, good_for};
 use backstop_core::{Clock, CloudEvent, SystemClock, Timestamp};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
@@ -26,25 +27,15 @@ const COUNT_CAP: usize = 10_000;
 const SHOWN: usize = 10;
 const SHOWN_BYTES: u64 = 256 * 1024;
 
-/// A look is good for at least so long, and at most so long.
-const FRESH: Duration = Duration::from_millis(500);
-const STALE: Duration = Duration::from_secs(15);
-
-/// In between it is good for so many times what it took.
-const COST: u32 = 100;
-
 /// How long a look is waited for. A disk that takes longer hangs, as far as an operator is concerned.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Looks at the directory for everybody who asks.
 #[derive(Debug, Default)]
-pub(super) struct Looking(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    last: Option<(Look, Tick)>,
+pub(super) struct Looking {
+    last: Shared<Look>,
     /// The look that is under way, also when nobody waits for it any more.
-    running: Option<oneshot::Receiver<(Look, Duration)>>,
+    running: Mutex<Option<oneshot::Receiver<(Look, Duration)>>>,
 }
 
 /// What was found.
@@ -73,23 +64,23 @@ impl Looking {
     }
 
     async fn look(&self, settings: &Settings) -> Look {
-        let mut state = self.0.lock().await;
-        if let Some((look, _)) = state.last.as_ref().filter(|(_, until)| SystemClock.ticks() < *until) {
-            return look.clone();
-        }
-        let running = state.running.get_or_insert_with(|| begin(settings.clone()));
-        let answer = timeout(PATIENCE, running).await;
+        let Ok(look) = self.last.ask(self.wait_for_one(settings)).await;
+        look
+    }
+
+    /// Waits for the look under way, or begins one. That nothing was found out is an answer too.
+    async fn wait_for_one(&self, settings: &Settings) -> Result<(Look, Duration), Infallible> {
+        let mut running = self.running.lock().await;
+        let answer = timeout(PATIENCE, running.get_or_insert_with(|| begin(settings.clone()))).await;
         if answer.is_ok() {
-            state.running = None;
+            *running = None;
         }
-        let (look, good_for) = match answer {
-            Ok(Ok((look, took))) => (look, (took * COST).clamp(FRESH, STALE)),
+        Ok(match answer {
+            Ok(Ok((look, took))) => (look, good_for(took)),
             Ok(Err(_)) => (Look::down("nobody could look into it"), STALE),
             // The thread goes on, and the next who asks finds out what it found.
             Err(_) => (Look::down("its disk does not answer"), FRESH),
-        };
-        state.last = Some((look.clone(), SystemClock.ticks() + good_for));
-        look
+        })
     }
 }
 

@@ -42,7 +42,6 @@ mod marks;
 mod name;
 mod pages;
 mod purge;
-mod queue;
 mod record;
 mod redrive;
 mod rolling;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::Clock;
 use backstop_core::clock::Tick;
+use backstop_core::{Clock, telemetry};
 
 use super::name;
 use super::settings::{Rolling, Settings};
@@ -17,6 +17,7 @@ use super::writer::Letter;
 use crate::Error;
 use crate::error::again;
 use crate::fs::{Filesystem, Writing};
+use crate::group_commit::Commit;
 
 /// Where the next batch goes.
 #[derive(Debug)]
@@ -25,6 +26,7 @@ pub(super) struct RollingFile {
     limits: Rolling,
     filesystem: Arc<dyn Filesystem>,
     clock: Arc<dyn Clock>,
+    metrics: Arc<telemetry::Dlq>,
     active: Option<Active>,
 }
 
@@ -36,29 +38,9 @@ struct Active {
     begun: Tick,
 }
 
-impl RollingFile {
-    pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            directory: settings.path.clone(),
-            limits: settings.rolling.unwrap_or_default(),
-            filesystem: Arc::clone(&settings.filesystem),
-            clock: Arc::clone(&settings.clock),
-            active: None,
-        }
-    }
-
-    /// How long to wait before the file is left, if there is one.
-    pub(super) fn idle(&self) -> Option<Duration> {
-        self.active.as_ref().map(|_| self.limits.idle)
-    }
-
-    /// Closes and unlocks the file: from now on it can be sent again and removed.
-    pub(super) fn leave(&mut self) {
-        self.active = None;
-    }
-
+impl Commit<Letter> for RollingFile {
     /// Stores a batch, all of it or none.
-    pub(super) fn commit(&mut self, letters: &[Letter]) -> Vec<Result<(), Error>> {
+    fn commit(&mut self, letters: &[Letter]) -> Vec<Result<(), Error>> {
         let lines = letters.iter().map(|letter| letter.line.as_slice()).collect::<Vec<_>>().concat();
         let stored = match self.store(&lines) {
             // Somebody removed the file under our hands: what was written there is gone, so write it again.
@@ -68,10 +50,34 @@ impl RollingFile {
             },
             stored => stored.map(|_| ()),
         };
+        self.metrics.commits.increment();
         if self.active.as_ref().is_some_and(|active| self.is_full(active)) {
             self.leave();
         }
         letters.iter().map(|_| stored.as_ref().copied().map_err(copy)).collect()
+    }
+
+    /// How long to wait before the file is left, if there is one.
+    fn idle(&self) -> Option<Duration> {
+        self.active.as_ref().map(|_| self.limits.idle)
+    }
+
+    /// Closes and unlocks the file: from now on it can be sent again and removed.
+    fn leave(&mut self) {
+        self.active = None;
+    }
+}
+
+impl RollingFile {
+    pub(super) fn new(settings: &Settings, metrics: Arc<telemetry::Dlq>) -> Self {
+        Self {
+            directory: settings.path.clone(),
+            limits: settings.rolling.unwrap_or_default(),
+            filesystem: Arc::clone(&settings.filesystem),
+            clock: Arc::clone(&settings.clock),
+            metrics,
+            active: None,
+        }
     }
 
     fn is_full(&self, active: &Active) -> bool {

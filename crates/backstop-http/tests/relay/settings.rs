@@ -87,7 +87,7 @@ fn times_that_would_overflow_are_refused() {
     let settings = settings.park(forever).retry_after_limit(forever).batched(1, forever);
     let Err(Error::Settings { faults, .. }) = settings.build() else { panic!("it was built") };
     assert_eq!(faults.len(), 6);
-    assert!(faults.iter().all(|fault| fault.rule == "must be at most a year"), "{faults:?}");
+    assert!(faults.iter().all(|fault| fault.rule == "must be at most 365 days"), "{faults:?}");
 }
 
 #[test]

@@ -23,9 +23,10 @@ fn every_fault_is_named_at_once() {
             "bootstrap_servers must name at least one broker, as host:port",
             "topic must have 1 to 249 letters, digits, dots, hyphens and underscores",
             "source must be a URI reference such as /shop/orders",
-            "timeout must be between 1 ms and a day",
-            "pause must be between 1 ms and a day",
-            "linger must be at most 1 s, and less than the timeout",
+            "timeout must be between 1 ms and 1 day",
+            "pause must be between 1 ms and 1 day",
+            "linger must be at most 1 s",
+            "linger must be less than the timeout",
             "property must not set acks: use the method for it, or leave it as it is",
         ]
     );

@@ -8,6 +8,7 @@ use std::time::Duration;
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::interceptor::Interceptor;
 use backstop_core::retry::Policy;
+use backstop_core::setting::Faults;
 use backstop_core::{Handler, telemetry};
 
 use super::bell::{Bell, RingAfterCommit, Ringing};
@@ -22,7 +23,6 @@ use super::poller::{Locking, new_owner};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
 use super::report::Reporter;
-use super::settings::Faults;
 use super::writer::Writer;
 use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
@@ -349,7 +349,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                  yourself that there is one process, and switch it off",
             );
         }
-        faults.time_zone(&self.time_zone, self.store.is_some());
+        check_time_zone(&self.time_zone, self.store.is_some(), &mut faults);
         if self.company == Company::Java && self.poller.skip_recent.is_zero() {
             faults.add(
                 "skip_recent",
@@ -360,7 +360,21 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         if let Some(purge) = &self.purge {
             purge.check(&mut faults);
         }
-        faults.none()
+        faults.into_result().map_err(|faults| Error::Settings { faults })
+    }
+}
+
+/// A store of one's own knows its zone itself: one that is given beside it would be forgotten.
+fn check_time_zone(zone: &str, own_store: bool, faults: &mut Faults) {
+    match TimeZone::new(zone) {
+        Err(_) => {
+            faults
+                .add("time_zone", "must be UTC or a fixed distance from it such as +02:00, at most 14 hours");
+        }
+        Ok(zone) if own_store && !zone.is_utc() => {
+            faults.add("time_zone", "means nothing with a store of your own: give it to that store");
+        }
+        Ok(_) => {}
     }
 }
 

@@ -13,13 +13,13 @@ use backstop_core::burial::{Bury, Cause, SharedBurial};
 use backstop_core::calling::panicked;
 use backstop_core::clock::Tick;
 use backstop_core::event::{AggregateType, EventType};
+use backstop_core::setting::Faults;
 use backstop_core::{Clock, CloudEvent, Event, Failure, SystemClock, telemetry};
 use futures_util::FutureExt;
 use tokio::time::timeout;
 
 use super::builder::Builder;
 use super::mode::{Delivering, Mode};
-use super::settings::Faults;
 use crate::Supported;
 
 /// Which burial an event's copy goes to.

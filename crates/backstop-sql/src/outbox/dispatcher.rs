@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use backstop_core::interceptor::{Interceptor, Interceptors};
 use backstop_core::retry::{Policy, Retry, SharedPolicy};
+use backstop_core::setting::Faults;
 use backstop_core::{Event, telemetry};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -20,7 +21,6 @@ use super::in_flight::{InFlight, Tracker};
 use super::lease::Leases;
 use super::queues::{Limits, Queues, Source};
 use super::registry::Registry;
-use super::settings::Faults;
 use super::settler::Settler;
 use crate::Error;
 use crate::store::{Claim, Store};
@@ -134,7 +134,7 @@ impl Settings {
         faults.at_least_one("hot_queue_capacity", self.hot_capacity);
         faults.at_least_one("cold_queue_capacity", self.cold_capacity);
         faults.at_least_one("queue_bytes", self.queue_bytes);
-        faults.at_least_one("max_attempts", self.retry.max_attempts as usize);
+        faults.at_least_one("max_attempts", self.retry.max_attempts);
     }
 
     /// Checks the settings and starts the workers. Store, registry and metrics are required; the store brings
@@ -163,7 +163,7 @@ impl Settings {
     ) -> Result<Dispatcher, Error> {
         let mut faults = Faults::default();
         self.check(&mut faults);
-        faults.none()?;
+        faults.into_result().map_err(|faults| Error::Settings { faults })?;
         Ok(Dispatcher::new(self, store, registry, metrics))
     }
 }

@@ -105,7 +105,6 @@ pub mod purge;
 mod queues;
 mod registry;
 mod report;
-mod settings;
 mod settler;
 pub mod store;
 mod transaction;

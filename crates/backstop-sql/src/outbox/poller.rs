@@ -1,7 +1,6 @@
 //! The poller: looks for due rows at an interval, and hands them on as far as there is room.
 
 mod cycle;
-mod rest;
 mod sweep;
 mod unreadable;
 
@@ -13,6 +12,8 @@ use std::time::Duration;
 
 use backstop_core::calling::panicked;
 use backstop_core::lifecycle::Lifecycle;
+use backstop_core::rest::Rest;
+use backstop_core::setting::Faults;
 use backstop_core::{Event, Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
@@ -21,11 +22,9 @@ use tokio::time::timeout;
 use super::bell::Bell;
 use super::dispatcher::Queued;
 use super::feed::{Feed, Offer};
-use super::settings::Faults;
 use crate::store::{Claim, Order, Store};
 use crate::{BoxFuture, Error};
 use cycle::Cycle;
-use rest::Rest;
 use sweep::Next;
 
 /// The settings of a [`Poller`]; [`build`](Settings::build) checks them.
@@ -90,7 +89,7 @@ impl Settings {
 
     pub(super) fn check(&self, faults: &mut Faults) {
         faults.longer_than_zero("interval", self.interval);
-        faults.at_least_one("batch_size", self.batch_size as usize);
+        faults.at_least_one("batch_size", self.batch_size);
         if let Some(Locking { owner, timeout }) = &self.locking {
             faults.longer_than_zero("claim_locking", *timeout);
             if !(1..=128).contains(&owner.chars().count()) || owner.contains('\0') {
@@ -125,7 +124,7 @@ impl Settings {
     ) -> Result<Poller, Error> {
         let mut faults = Faults::default();
         self.check(&mut faults);
-        faults.none()?;
+        faults.into_result().map_err(|faults| Error::Settings { faults })?;
         Ok(Poller::new(Cycle::new(store, Arc::new(handler), metrics, self)))
     }
 
@@ -320,7 +319,7 @@ async fn poll_until(
 ) {
     let (mut rest, leases, handler) = {
         let cycle = cycle.lock().await;
-        (Rest::new(&cycle.settings), cycle.leases.clone(), cycle.handler.clone())
+        (Rest::new(cycle.settings.interval), cycle.leases.clone(), cycle.handler.clone())
     };
     // Asked before the first look, so that what becomes due after it is known of.
     let _ = cycle.lock().await.next_due().await;
@@ -345,7 +344,7 @@ async fn poll_until(
             continue;
         }
         // Whoever is woken again and again need not ask each time when it has to wake by itself.
-        let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest), &mut woken)).await;
+        let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest()), &mut woken)).await;
         if matches!(awake, Some(Err(_))) {
             let ahead = cycle.lock().await.next_due().await;
             let length = rest.length(ahead, hears.load(Ordering::Acquire));

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::lifecycle::Lifecycle;
+use backstop_core::setting::Faults;
 use backstop_core::{Shutdown, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
-use super::settings::Faults;
 use crate::connection::{Connection, Connections};
 use crate::store::{At, Purgeable, Store};
 use crate::{BoxFuture, Error};
@@ -53,7 +53,7 @@ impl Settings {
     }
 
     pub(super) fn check(&self, faults: &mut Faults) {
-        faults.at_least_one("purge.batch_size", self.batch_size as usize);
+        faults.at_least_one("purge.batch_size", self.batch_size);
         faults.longer_than_zero("purge.interval", self.interval);
     }
 
@@ -89,7 +89,7 @@ impl Settings {
     ) -> Result<Purge, Error> {
         let mut faults = Faults::default();
         self.check(&mut faults);
-        faults.none()?;
+        faults.into_result().map_err(|faults| Error::Settings { faults })?;
         let cycle = Cycle { connections, purger: Box::new(purger), metrics, settings: self };
         Ok(Purge { cycle: Arc::new(Mutex::new(cycle)), lifecycle: Lifecycle::default() })
     }

@@ -1,12 +1,9 @@
 //! What an operator sees of an outbox.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use backstop_core::clock::Tick;
 use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
-use backstop_core::{Clock, SystemClock, telemetry};
-use tokio::sync::Mutex;
+use backstop_core::{look, telemetry};
 
 use super::feed::Feed;
 use super::gate::Trouble;
@@ -20,29 +17,20 @@ const TROUBLED: u32 = 50;
 const STOOD_DOWN: &str = "another node delivers from this table, and this one delivers nothing until that one stops; \
                           stop one of the two, or run both in mode multi-node";
 
-/// A look at the table is good for at least so long, and at most so long.
-const FRESH: Duration = Duration::from_millis(500);
-const STALE: Duration = Duration::from_secs(15);
-
-/// In between it is good for so many times what it took: looking costs the database a hundredth of its time.
-const COST: u32 = 100;
-
 pub(super) struct Reporter {
     name: String,
     store: Arc<dyn Store>,
     /// What is in this node's hands, where it delivers.
     feed: Option<Feed>,
     metrics: Arc<telemetry::Outbox>,
-    /// The last look; locked while somebody looks, so that many who ask look once.
-    last: Mutex<Option<Look>>,
+    last: look::Shared<Look>,
 }
 
-/// What a look at the table found, and until when it is good.
+/// What a look at the table found.
 #[derive(Clone)]
 struct Look {
     census: Census,
     troubled: Vec<Troubled>,
-    good_until: Tick,
 }
 
 impl Reporter {
@@ -52,7 +40,7 @@ impl Reporter {
         feed: Option<Feed>,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        Self { name, store, feed, metrics, last: Mutex::default() }
+        Self { name, store, feed, metrics, last: look::Shared::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -60,7 +48,7 @@ impl Reporter {
     }
 
     pub(super) async fn report(&self) -> Report {
-        let (health, places, troubled) = match self.look().await {
+        let (health, places, troubled) = match self.last.ask(look::timed(self.look())).await {
             Ok(look) => (self.health(), places(look.census), look.troubled),
             Err(error) => {
                 (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new())
@@ -87,18 +75,9 @@ impl Reporter {
     }
 
     async fn look(&self) -> Result<Look, Error> {
-        let mut last = self.last.lock().await;
-        let began = SystemClock.ticks();
-        if let Some(look) = last.as_ref().filter(|look| began < look.good_until) {
-            return Ok(look.clone());
-        }
         let census = self.store.census(COUNT_CAP).await?;
         let troubled = self.store.troubled(TROUBLED).await?;
-        let ended = SystemClock.ticks();
-        let good_for = (ended.since(began) * COST).clamp(FRESH, STALE);
-        let look = Look { census, troubled, good_until: ended + good_for };
-        *last = Some(look.clone());
-        Ok(look)
+        Ok(Look { census, troubled })
     }
 
     fn flows(&self) -> Vec<Flow> {

@@ -1,4 +1,4 @@
-//! Where events wait for the threads that write them.
+//! Where items wait for the threads that write them.
 //!
 //! One batch is written at a time, and whatever arrives meanwhile is the next. Only for a crowd does another thread
 //! begin beside it: many small batches would cost more than they save.
