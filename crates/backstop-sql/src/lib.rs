@@ -17,6 +17,8 @@ mod aside;
 mod database;
 mod error;
 pub mod outbox;
+mod purge;
+mod renewal;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 mod stores;

@@ -11,11 +11,9 @@ use backstop_core::retry::Policy;
 use backstop_core::setting::Faults;
 use backstop_core::{Handler, telemetry};
 
-use super::bell::{Bell, RingAfterCommit, Ringing};
 use super::burials::Burials;
-use super::claims::{Renewal, Terms};
 use super::guard::Guard;
-use super::hook::{Hook, Hooks};
+use super::hook::{Hook, Hooks, WakeAfterCommit};
 use super::hot_path::HotPath;
 use super::in_flight::Tracker;
 use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, Tunable};
@@ -28,7 +26,9 @@ use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
 use crate::database::Database;
 use crate::database::lock::Share;
+use crate::renewal::{Renewal, Terms};
 use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
+use crate::wake_up::{WakeOthers, WakeUpLoops};
 use crate::{Error, Supported, TableName, TimeZone};
 
 /// Gathers the settings of an [`Outbox`]; [`start`](Builder::start) checks them and starts it.
@@ -219,7 +219,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             Some(recorder) => telemetry::Outbox::with_recorder(self.metrics_prefix.clone(), recorder),
             None => telemetry::Outbox::new(self.metrics_prefix.clone()),
         });
-        let bell = Bell::default();
+        let wake_others = WakeOthers::default();
         // A store of one's own may be on another database than the pool.
         let wake_ups =
             if self.wake_ups && self.store.is_none() { DB::wake_ups(&self.pool, &table) } else { None };
@@ -231,14 +231,18 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             settings.terms = self.terms();
             settings.burials = self.burials();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
-            let poller =
-                self.poller.clone().feeding(store.clone(), &dispatcher.feed(), bell.clone(), metrics.clone());
+            let poller = self.poller.clone().feeding(
+                store.clone(),
+                &dispatcher.feed(),
+                wake_others.clone(),
+                metrics.clone(),
+            );
             (Some(dispatcher), Some(poller))
         };
         let hot_path = dispatcher.as_ref().and_then(|it| self.hot_path(&store, it));
-        let writer = self.writer(&store, hot_path.clone(), &bell, &metrics);
+        let writer = self.writer(&store, hot_path.clone(), &wake_others, &metrics);
         let renewer = dispatcher.as_ref().and_then(dispatcher::Dispatcher::renewer);
-        let renewal = renewer.map(Renewal::start);
+        let renewal = self.terms().zip(renewer).map(|(terms, it)| Renewal::start(it, terms.renew_every()));
         let guard = match (right, &dispatcher, &poller) {
             (Some(right), Some(dispatcher), Some(poller)) => {
                 Some(Guard::start(right, dispatcher.feed().leases().clone(), poller.nudged()))
@@ -258,8 +262,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             reporter,
             metrics,
             guard,
-            bell,
-            ringing: Ringing::default(),
+            wake_others,
+            wake_up_loops: WakeUpLoops::default(),
             closing: tokio::sync::Mutex::default(),
         };
         let heard = self.reach == Reach::Direct;
@@ -318,12 +322,12 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         &mut self,
         store: &Arc<dyn Store>,
         hot_path: Option<Arc<HotPath>>,
-        bell: &Bell,
+        wake_others: &WakeOthers,
         metrics: &Arc<telemetry::Outbox>,
     ) -> Writer {
         let mut hooks = std::mem::take(&mut self.hooks);
         if M::MODE == Kind::WriterOnly {
-            hooks.add(Arc::new(RingAfterCommit(bell.clone())));
+            hooks.add(Arc::new(WakeAfterCommit(wake_others.clone())));
         }
         Writer::assembled(store.clone(), hooks, self.born(), hot_path, metrics.clone())
     }

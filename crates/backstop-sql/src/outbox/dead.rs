@@ -7,9 +7,9 @@ use std::time::Duration;
 use backstop_core::telemetry;
 use tokio::sync::Notify;
 
-use super::bell::Bell;
 use crate::Error;
 use crate::store::{After, At, DeadEvent, DeadFilter, Store};
+use crate::wake_up::WakeOthers;
 
 /// The dead events of an outbox.
 ///
@@ -39,23 +39,23 @@ pub struct DeadEvents {
     store: Arc<dyn Store>,
     metrics: Arc<telemetry::Outbox>,
     replayed: Arc<Notify>,
-    bell: Bell,
+    wake_others: WakeOthers,
 }
 
 impl DeadEvents {
     /// The dead events of a store, without a running outbox.
     pub fn of(store: Arc<dyn Store>) -> Self {
         let metrics = Arc::new(telemetry::Outbox::new(telemetry::Outbox::DEFAULT_PREFIX));
-        Self::assembled(store, metrics, Arc::default(), Bell::default())
+        Self::assembled(store, metrics, Arc::default(), WakeOthers::default())
     }
 
     pub(super) fn assembled(
         store: Arc<dyn Store>,
         metrics: Arc<telemetry::Outbox>,
         replayed: Arc<Notify>,
-        bell: Bell,
+        wake_others: WakeOthers,
     ) -> Self {
-        Self { store, metrics, replayed, bell }
+        Self { store, metrics, replayed, wake_others }
     }
 
     /// Dead events that match, the oldest first.
@@ -91,7 +91,7 @@ impl DeadEvents {
         if replayed > 0 {
             self.metrics.replay.add(replayed);
             self.replayed.notify_one();
-            self.bell.ring();
+            self.wake_others.ask();
         }
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::burials::Burials;
-use super::claims::{Renewer, Terms};
+use super::claims::Renewer;
 use super::feed::{Feed, Offer};
 use super::in_flight::{InFlight, Tracker};
 use super::lease::Leases;
@@ -23,6 +23,7 @@ use super::queues::{Limits, Queues, Source};
 use super::registry::Registry;
 use super::settler::Settler;
 use crate::Error;
+use crate::renewal::Terms;
 use crate::store::{Claim, Store};
 use worker::{Delivery, Unfailing, work};
 

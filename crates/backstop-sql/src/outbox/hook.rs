@@ -8,6 +8,7 @@ use backstop_core::Event;
 use backstop_core::redact::redacted;
 
 use crate::Error;
+use crate::wake_up::WakeOthers;
 
 /// What a hook may fail with.
 pub type HookError = Box<dyn StdError + Send + Sync>;
@@ -54,6 +55,21 @@ pub trait Hook: Send + Sync + 'static {
 
     /// The caller dropped its token without saying whether its transaction committed.
     fn abandoned(&self, _events: &[Event]) {}
+}
+
+/// Wakes whoever delivers what a transaction wrote, when it has committed.
+pub(super) struct WakeAfterCommit(pub(super) WakeOthers);
+
+impl Hook for WakeAfterCommit {
+    fn after_commit(&self, _events: &[Event]) -> Result<(), HookError> {
+        self.0.ask();
+        Ok(())
+    }
+
+    /// It may have committed.
+    fn abandoned(&self, _events: &[Event]) {
+        self.0.ask();
+    }
 }
 
 /// The hooks of a writer.

@@ -8,11 +8,11 @@ use backstop_core::clock::Tick;
 use backstop_core::{Clock, Event, SystemClock};
 use tokio::sync::Notify;
 
-use super::claims::Terms;
 use super::in_flight::{Hold, Tracker};
 use super::ledger::{Claimed, Committed, Lasts, Ledger, Writing};
 use super::queues::Source;
 use crate::Error;
+use crate::renewal::Terms;
 use crate::store::{Claim, Store};
 
 /// So many claims are given back in one statement: a burst that found the hot queue full must not keep the poller from

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use backstop_core::clock::Tick;
 
-use super::claims::Terms;
 use super::in_flight::Hold;
 use super::queues::Source;
+use crate::renewal::Terms;
 use crate::store::Claim;
 
 /// How often giving a row back is tried: its transaction may not have committed yet at the first time.

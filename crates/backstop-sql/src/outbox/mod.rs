@@ -85,7 +85,6 @@
 //! assert_eq!([Status::New, Status::Done, Status::Retry, Status::Dead].map(stored), [0, 1, 2, 3]);
 //! ```
 
-mod bell;
 pub mod builder;
 mod burials;
 mod claims;
@@ -116,8 +115,9 @@ use std::sync::Arc;
 use backstop_core::inspect::{Inspect, Report};
 use backstop_core::telemetry;
 
+use crate::renewal::Renewal;
 use crate::store::Store;
-use crate::wake_up::WakeUps;
+use crate::wake_up::{WakeOthers, WakeUpLoops, WakeUps};
 use crate::{BoxFuture, Error, Supported};
 
 pub use backstop_core::interceptor::{self, Interceptor};
@@ -134,8 +134,6 @@ pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
 pub use writer::{Appended, Writer};
 
-use bell::{Bell, Ringing};
-use claims::Renewal;
 use guard::Guard;
 use hot_path::HotPath;
 use mode::Kind;
@@ -184,8 +182,8 @@ struct Inner {
     reporter: Reporter,
     metrics: Arc<telemetry::Outbox>,
     guard: Option<Guard>,
-    bell: Bell,
-    ringing: Ringing,
+    wake_others: WakeOthers,
+    wake_up_loops: WakeUpLoops,
     closing: tokio::sync::Mutex<()>,
 }
 
@@ -280,8 +278,8 @@ impl<DB: Supported> Outbox<DB> {
     /// The dead events: look at them, count them, replay them.
     pub fn dead(&self) -> DeadEvents {
         let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
-        let Inner { store, metrics, bell, .. } = &*self.inner;
-        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, bell.clone())
+        let Inner { store, metrics, wake_others, .. } = &*self.inner;
+        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, wake_others.clone())
     }
 
     /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
@@ -345,10 +343,10 @@ impl Inner {
     /// Rings for others where there may be others, and listens where there is a poller to wake.
     fn start_bell(&self, mode: Kind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
         if let (Some(poller), true) = (&self.poller, heard) {
-            self.ringing.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
+            self.wake_up_loops.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
         }
         if matches!(mode, Kind::MultiNode | Kind::WriterOnly) {
-            self.ringing.start_ringing(self.bell.clone(), wake_ups);
+            self.wake_up_loops.start_waking(self.wake_others.clone(), wake_ups);
         }
     }
 
@@ -358,7 +356,7 @@ impl Inner {
         if let Some(purge) = &self.purge {
             purge.close().await;
         }
-        self.ringing.close_listening().await;
+        self.wake_up_loops.close_listening().await;
         if let Some(poller) = &self.poller {
             poller.close().await;
         }
@@ -373,9 +371,9 @@ impl Inner {
         if let Some(renewal) = &self.renewal {
             renewal.close().await;
             // What was given back is for others to take at once.
-            self.bell.ring();
+            self.wake_others.ask();
         }
-        self.ringing.close().await;
+        self.wake_up_loops.close().await;
         if let Some(guard) = &self.guard {
             guard.close().await;
         }

@@ -19,10 +19,10 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::bell::Bell;
 use super::dispatcher::Queued;
 use super::feed::{Feed, Offer};
 use crate::store::{Claim, Order, Store};
+use crate::wake_up::WakeOthers;
 use crate::{BoxFuture, Error};
 use cycle::Cycle;
 use sweep::Next;
@@ -133,10 +133,10 @@ impl Settings {
         self,
         store: Arc<dyn Store>,
         feed: &Feed,
-        bell: Bell,
+        wake_others: WakeOthers,
         metrics: Arc<telemetry::Outbox>,
     ) -> Poller {
-        Poller::new(Cycle::new(store, Arc::new(feed.clone()), metrics, self).feeding(feed, bell))
+        Poller::new(Cycle::new(store, Arc::new(feed.clone()), metrics, self).feeding(feed, wake_others))
     }
 }
 

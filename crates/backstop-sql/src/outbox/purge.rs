@@ -1,62 +1,18 @@
-//! The purge: deletes rows that are older than they need to be, a batch at a time.
+//! The purge of an outbox: which rows it deletes, and where it counts them.
 
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::lifecycle::Lifecycle;
-use backstop_core::setting::Faults;
-use backstop_core::{Shutdown, telemetry};
-use futures_util::FutureExt;
-use tokio::sync::Mutex;
+use backstop_core::telemetry;
 
 use crate::connection::{Connection, Connections};
 use crate::store::{At, Purgeable, Store};
 use crate::{BoxFuture, Error};
 
-/// The settings of a [`Purge`]; [`build`](Settings::build) checks them.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    pub(super) retention: Duration,
-    pub(super) batch_size: u32,
-    pub(super) interval: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            retention: Duration::from_secs(7 * 24 * 3_600),
-            batch_size: 500,
-            interval: Duration::from_secs(3_600),
-        }
-    }
-}
+pub use crate::purge::{Purge, Purger, Settings};
 
 impl Settings {
-    /// How old a row must be. Defaults to 7 days.
-    pub fn retention(mut self, age: Duration) -> Self {
-        self.retention = age;
-        self
-    }
-
-    /// How many rows one statement deletes, which bounds how long it holds locks. Defaults to 500.
-    pub fn batch_size(mut self, rows: u32) -> Self {
-        self.batch_size = rows;
-        self
-    }
-
-    /// How long to rest between two purges. Defaults to an hour.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    pub(super) fn check(&self, faults: &mut Faults) {
-        faults.at_least_one("purge.batch_size", self.batch_size);
-        faults.longer_than_zero("purge.interval", self.interval);
-    }
-
     /// Checks the settings and makes a purge that is not running yet. It cannot be made without connections
     /// and a purger:
     ///
@@ -87,36 +43,7 @@ impl Settings {
         purger: impl Purger,
         metrics: Arc<telemetry::Outbox>,
     ) -> Result<Purge, Error> {
-        let mut faults = Faults::default();
-        self.check(&mut faults);
-        faults.into_result().map_err(|faults| Error::Settings { faults })?;
-        let cycle = Cycle { connections, purger: Box::new(purger), metrics, settings: self };
-        Ok(Purge { cycle: Arc::new(Mutex::new(cycle)), lifecycle: Lifecycle::default() })
-    }
-}
-
-/// Deletes old rows. [`StorePurger`] is the standard one.
-pub trait Purger: Send + Sync + 'static {
-    /// Deletes at most `limit` rows older than `age` on the connection given, and tells how many. Whoever
-    /// gives the connection controls the transaction.
-    fn purge<'a>(
-        &'a self,
-        connection: &'a mut dyn Connection,
-        at: At,
-        age: Duration,
-        limit: u32,
-    ) -> BoxFuture<'a, Result<u64, Error>>;
-}
-
-impl Purger for Box<dyn Purger> {
-    fn purge<'a>(
-        &'a self,
-        connection: &'a mut dyn Connection,
-        at: At,
-        age: Duration,
-        limit: u32,
-    ) -> BoxFuture<'a, Result<u64, Error>> {
-        (**self).purge(connection, at, age, limit)
+        self.build_counting(connections, purger, move |deleted| metrics.purge.add(deleted))
     }
 }
 
@@ -154,82 +81,5 @@ impl Purger for StorePurger {
 impl fmt::Debug for StorePurger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StorePurger").field("what", &self.what).finish_non_exhaustive()
-    }
-}
-
-/// Deletes old rows at an interval, or once.
-pub struct Purge {
-    /// Locked for a cycle, so that no two overlap.
-    cycle: Arc<Mutex<Cycle>>,
-    lifecycle: Lifecycle,
-}
-
-impl Purge {
-    /// Purges in the background from now on. Starting again has no effect; starting after
-    /// [`close`](Self::close) is an error.
-    pub fn start(&self) -> Result<(), Error> {
-        let cycle = self.cycle.clone();
-        let started = self.lifecycle.start(move |shutdown| purge_until(shutdown, cycle));
-        let closed = Error::State("the purge was closed and cannot be started again: build a new one");
-        started.then_some(()).ok_or(closed)
-    }
-
-    /// Purges once: batch after batch until one is not full. Tells how many rows were deleted.
-    pub async fn run_once(&self) -> Result<u64, Error> {
-        self.cycle.lock().await.run(&Shutdown::new()).await
-    }
-
-    /// Stops purging, after the batch that is under way. Closing again has no effect; given up, whoever closes next waits
-    /// for that batch.
-    pub async fn close(&self) {
-        self.lifecycle.close("purge").await;
-    }
-}
-
-impl fmt::Debug for Purge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Purge").field("lifecycle", &self.lifecycle).finish_non_exhaustive()
-    }
-}
-
-async fn purge_until(shutdown: Shutdown, cycle: Arc<Mutex<Cycle>>) {
-    while !shutdown.has_begun() {
-        let cycle = cycle.lock().await;
-        // A purger of somebody's own may panic: that must not end purging unseen.
-        match AssertUnwindSafe(cycle.run(&shutdown)).catch_unwind().await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::error!(%error, "cannot purge; trying again at the next interval"),
-            Err(_) => tracing::error!("the purger panicked; trying again at the next interval"),
-        }
-        let interval = cycle.settings.interval;
-        drop(cycle);
-        let _ = shutdown.interrupts(tokio::time::sleep(interval)).await;
-    }
-}
-
-struct Cycle {
-    connections: Arc<dyn Connections>,
-    purger: Box<dyn Purger>,
-    metrics: Arc<telemetry::Outbox>,
-    settings: Settings,
-}
-
-impl Cycle {
-    async fn run(&self, shutdown: &Shutdown) -> Result<u64, Error> {
-        let Settings { retention, batch_size, .. } = self.settings;
-        let mut purged = 0;
-        loop {
-            // A connection for each batch, committed by itself: no transaction spans batches.
-            let mut connection = self.connections.connection().await?;
-            let deleted = self.purger.purge(&mut *connection, At::Database, retention, batch_size).await?;
-            drop(connection);
-            purged += deleted;
-            self.metrics.purge.add(deleted);
-            if deleted < u64::from(batch_size) || shutdown.has_begun() {
-                break;
-            }
-        }
-        tracing::info!(purged, "purged rows older than the retention");
-        Ok(purged)
     }
 }

@@ -116,7 +116,7 @@ pub trait Supported: sqlx::Database {
     fn begin(pool: &sqlx::Pool<Self>)
     -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
 
-    /// The bell that the nodes of a table ring for each other, if the database has one.
+    /// The wake-ups of a table, if the database has such a thing.
     #[doc(hidden)]
     fn wake_ups(_pool: &sqlx::Pool<Self>, _table: &TableName) -> Option<Arc<dyn WakeUps>> {
         None

@@ -19,14 +19,14 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// The channel of one table.
 ///
-/// Its statements are simple ones, so that it can be rung through a pooler that shares connections. Listening
+/// Its statements are simple ones, so that a wake-up passes a pooler that shares connections. Listening
 /// needs a connection of its own; behind such a pooler nothing arrives, which is noticed.
 pub(crate) struct Channel {
-    /// Its two connections, one to ring and one to listen, are its own: neither is missed in the user's pool.
+    /// Its two connections, one to send and one to listen, are its own: neither is missed in the user's pool.
     options: PgConnectOptions,
-    /// The connection that rings, and the channel's name. One that is given up in the middle is dropped, and the
-    /// next ring opens another.
-    ringing: Mutex<Option<(PgConnection, String)>>,
+    /// The connection that sends, and the channel's name. One that is given up in the middle is dropped, and the
+    /// next wake-up opens another.
+    sending: Mutex<Option<(PgConnection, String)>>,
     /// An expression for its name: the table's, wherever the search path finds it.
     name: String,
 }
@@ -38,12 +38,12 @@ impl Channel {
             "'backstop_' || md5(coalesce((select n.nspname || '.' || c.relname from pg_class c \
              join pg_namespace n on n.oid = c.relnamespace where c.oid = to_regclass('{table}')), '{table}'))"
         );
-        Self { options: (*pool.connect_options()).clone(), ringing: Mutex::default(), name }
+        Self { options: (*pool.connect_options()).clone(), sending: Mutex::default(), name }
     }
 
     async fn notify(&self, payload: &str) -> Result<(), sqlx::Error> {
-        let mut ringing = self.ringing.lock().await;
-        let (mut connection, name) = if let Some(ready) = ringing.take() {
+        let mut sending = self.sending.lock().await;
+        let (mut connection, name) = if let Some(ready) = sending.take() {
             ready
         } else {
             let mut connection = PgConnection::connect_with(&self.options).await?;
@@ -53,7 +53,7 @@ impl Channel {
         // Cheap on purpose: it runs about as often as transactions commit.
         let notify = format!("NOTIFY \"{name}\", '{payload}'");
         raw_sql(AssertSqlSafe(notify)).execute(&mut connection).await?;
-        *ringing = Some((connection, name));
+        *sending = Some((connection, name));
         Ok(())
     }
 
@@ -81,12 +81,12 @@ impl Channel {
     async fn hear(&self, heard: &(dyn Fn() + Send + Sync)) -> Result<(), sqlx::Error> {
         let silent = |_| sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         let mut listener = timeout(ANSWER, self.subscribe()).await.map_err(silent)??;
-        // Behind a pooler it may arrive at whoever rings, who does not expect it.
+        // Behind a pooler it may arrive at whoever sends, who does not expect it.
         match timeout(ANSWER, self.notify("hello")).await.map_err(silent)? {
             Err(sqlx::Error::Protocol(_)) => return Err(pooled()),
-            rung => rung?,
+            sent => sent?,
         }
-        // Whoever rang it: one that arrives shows that they do.
+        // Whoever sent it: one that arrives shows that they do.
         if timeout(PROBE, listener.try_recv()).await.map_err(|_| pooled())??.is_none() {
             return Err(sqlx::Error::Io(std::io::ErrorKind::UnexpectedEof.into()));
         }
@@ -112,7 +112,7 @@ fn pooled() -> sqlx::Error {
 }
 
 impl WakeUps for Channel {
-    fn ring(&self) -> BoxFuture<'_, Result<(), Error>> {
+    fn send(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { self.notify("").await.map_err(Error::database("waking other nodes")) })
     }
 

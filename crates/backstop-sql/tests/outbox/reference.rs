@@ -6,7 +6,7 @@ use std::path::Path;
 
 const BUILDER: &str =
     concat!(include_str!("../../src/outbox/builder.rs"), include_str!("../../src/outbox/burials.rs"));
-const PURGE: &str = include_str!("../../src/outbox/purge.rs");
+const PURGE: &str = include_str!("../../src/purge.rs");
 
 /// A setting as the code or the page tells it: the modes that offer it, and its default.
 type Settings = BTreeMap<String, (String, String)>;

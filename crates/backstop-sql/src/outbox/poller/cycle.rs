@@ -10,12 +10,12 @@ use super::sweep::{Next, Seen, Sweep};
 use super::unreadable::Unburied;
 use super::{Locking, PollHandler, Settings};
 use crate::Error;
-use crate::outbox::bell::Bell;
 use crate::outbox::dispatcher::Queued;
 use crate::outbox::feed::{Feed, Offer};
 use crate::outbox::in_flight::InFlight;
 use crate::outbox::lease::Leases;
 use crate::store::{At, Claim, Due, Order, Place, Row, Store, Unreadable};
+use crate::wake_up::WakeOthers;
 
 /// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
 const MOST_READ_AGAIN: u32 = 5_000;
@@ -33,8 +33,8 @@ pub(super) struct Cycle {
     feed: Option<Feed>,
     /// How this node stood when rows were last read.
     epoch: u64,
-    /// Rung when rows were given back that another node may have room for.
-    bell: Bell,
+    /// Asked for when rows were given back that another node may have room for.
+    wake_others: WakeOthers,
     metrics: Arc<telemetry::Outbox>,
     pub(super) settings: Settings,
     sweep: Sweep,
@@ -62,7 +62,7 @@ impl Cycle {
             leases: Leases::new(Arc::new(InFlight::new()), None),
             feed: None,
             epoch: 0,
-            bell: Bell::default(),
+            wake_others: WakeOthers::default(),
             metrics,
             settings,
             sweep,
@@ -73,15 +73,15 @@ impl Cycle {
     }
 
     /// The cycle of a poller that feeds a dispatcher.
-    pub(super) fn feeding(self, feed: &Feed, bell: Bell) -> Self {
+    pub(super) fn feeding(self, feed: &Feed, wake_others: WakeOthers) -> Self {
         let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
-        Self { leases: feed.leases().clone(), feed: Some(feed.clone()), sweep, bell, ..self }
+        Self { leases: feed.leases().clone(), feed: Some(feed.clone()), sweep, wake_others, ..self }
     }
 
     /// Polls once, tells what follows, and whether there was anything new.
     pub(super) async fn run(&mut self) -> Result<(Next, bool), Error> {
         if self.leases.give_back(&*self.store).await {
-            self.bell.ring();
+            self.wake_others.ask();
         }
         let epoch = self.leases.ledger().epoch();
         if !self.may_begin(epoch) {
