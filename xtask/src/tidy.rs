@@ -6,6 +6,7 @@ mod links;
 mod mirrors;
 mod references;
 mod sources;
+mod tours;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     findings.faults.extend(arrows::check(workspace, &crates));
     findings.faults.extend(code_map::check(workspace, &crates)?);
     findings.faults.extend(links::check(workspace)?);
+    findings.faults.extend(tours::check(workspace, &sources)?);
     findings.faults.extend(references::check(workspace, options.fix)?);
     let conformance = Conformance::read(workspace, &sources)?;
     findings.faults.extend(conformance.faults());

@@ -30,6 +30,24 @@ pub enum Settlement {
     },
 }
 
+impl Settlement {
+    /// How long the event waits, where it does.
+    pub fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Deferred { after } | Self::Retry { after, .. } => Some(*after),
+            Self::Done | Self::Dead { .. } => None,
+        }
+    }
+
+    /// Why it failed, where it did.
+    pub fn error(&self) -> Option<&str> {
+        match self {
+            Self::Retry { error, .. } | Self::Dead { error } => Some(error),
+            Self::Done | Self::Deferred { .. } => None,
+        }
+    }
+}
+
 /// Decides about an event whose handler has answered, where `attempts` tries had failed before this one.
 ///
 /// ```

@@ -29,24 +29,8 @@ pub use database::{TableName, TimeZone, connection, statement};
 pub use error::Error;
 pub use outbox::{Outbox, store};
 pub use stores::Supported;
-
-/// MySQL and MariaDB.
-#[cfg(feature = "mysql")]
-pub mod mysql {
-    pub use crate::stores::mysql::open::{open, open_sized};
-}
-
-/// PostgreSQL.
-#[cfg(feature = "postgres")]
-pub mod postgres {
-    pub use crate::stores::postgres::open::{open, open_sized};
-}
-
-/// SQLite, the embedded default.
-#[cfg(feature = "sqlite")]
-pub mod sqlite {
-    pub use crate::stores::sqlite::open::{open, open_sized};
-}
+pub use stores::opening;
+pub use stores::opening::*;
 
 /// A boxed future, which is what traits return here that must make trait objects.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

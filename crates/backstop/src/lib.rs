@@ -58,11 +58,7 @@ pub use backstop_disk::dlq;
 pub use backstop_http as http;
 #[cfg(feature = "kafka")]
 pub use backstop_kafka as kafka;
-#[cfg(feature = "mysql")]
-pub use backstop_sql::mysql;
-#[cfg(feature = "postgres")]
-pub use backstop_sql::postgres;
-#[cfg(feature = "sqlite")]
-pub use backstop_sql::sqlite;
+#[cfg(feature = "sql")]
+pub use backstop_sql::opening::*;
 #[cfg(feature = "sql")]
 pub use backstop_sql::{Error, Outbox, Supported, TableName, TimeZone, connection, outbox, statement, store};

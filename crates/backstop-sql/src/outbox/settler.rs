@@ -19,7 +19,7 @@ use super::feed::Feed;
 use super::gate::Trouble;
 use super::lease::Lease;
 use crate::Error;
-use crate::store::{At, Settle, Store};
+use crate::store::{At, Settle, Status, Store};
 use stuck::Stuck;
 
 /// At most so many settlements are written at once.
@@ -73,14 +73,9 @@ impl Settled {
         }
     }
 
-    /// Settlements of one kind are written and told of together.
-    fn kind(&self) -> u8 {
-        match self.settle.settlement {
-            Settlement::Done => 0,
-            Settlement::Deferred { .. } => 1,
-            Settlement::Retry { .. } => 2,
-            Settlement::Dead { .. } => 3,
-        }
+    /// Settlements that lead to one status are written and told of together.
+    fn status(&self) -> Status {
+        Status::after(&self.settle.settlement)
     }
 
     /// Whether what became of the event is still this node's to tell. That one was handled well always is.
@@ -220,13 +215,14 @@ impl Desk {
     /// the later ones to be delivered again, and never an earlier one.
     async fn settle_batch(&mut self, batch: &mut [Settled], refused: &mut Refused) {
         if !self.strict_order {
-            batch.sort_by_key(Settled::kind);
+            batch.sort_by_key(Settled::status);
         }
         // Together is what one statement settles: a row that was replayed is of another generation, and would be written
         // before or after the others.
         let strict_order = self.strict_order;
         let same = move |one: &Settled, next: &Settled| {
-            one.kind() == next.kind() && (!strict_order || one.settle.generation == next.settle.generation)
+            one.status() == next.status()
+                && (!strict_order || one.settle.generation == next.settle.generation)
         };
         for alike in batch.chunk_by(same) {
             let alike: Vec<_> = alike.iter().collect();

@@ -26,7 +26,7 @@ pub use crate::stores::DatabaseKind;
 pub use sql_store::SqlStore;
 
 /// What a row's status column holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     /// Waiting for its first delivery, or put off by its handler.
     New = 0,
@@ -36,6 +36,18 @@ pub enum Status {
     Retry = 2,
     /// Given up.
     Dead = 3,
+}
+
+impl Status {
+    /// The status that a settlement leads to. No two lead to the same.
+    pub(crate) fn after(settlement: &Settlement) -> Self {
+        match settlement {
+            Settlement::Deferred { .. } => Self::New,
+            Settlement::Done => Self::Done,
+            Settlement::Retry { .. } => Self::Retry,
+            Settlement::Dead { .. } => Self::Dead,
+        }
+    }
 }
 
 /// What becomes of a row whose event was handled.

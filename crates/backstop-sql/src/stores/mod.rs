@@ -5,6 +5,13 @@ macro_rules! databases {
     ($($(#[$doc:meta])* $Kind:ident, $folder:ident, $feature:literal, $DB:ty, $name:literal, $schemes:expr;)*) => {
         $(#[cfg(feature = $feature)] pub(crate) mod $folder;)*
 
+        /// Opening a database: a module for each that is compiled in.
+        pub mod opening {
+            $(#[cfg(feature = $feature)] $(#[$doc])* pub mod $folder {
+                pub use crate::stores::$folder::open::{open, open_sized};
+            })*
+        }
+
         /// A kind of database, as a URL names it.
         ///
         /// ```

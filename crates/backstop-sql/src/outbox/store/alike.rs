@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
-use super::Settle;
 use super::statements::{delta, key};
+use super::{Settle, Status};
 
 /// How many rows one statement settles, well below what any database allows as bound values.
 const ROWS: usize = 500;
@@ -17,20 +16,12 @@ const ROWS_WITH_VALUES: usize = 100;
 /// Longer error texts are cut: a stack trace must not blow up the row.
 const MAX_ERROR_CHARS: usize = 4_000;
 
-/// How an event ended, without what differs from one to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ending {
-    Done,
-    Deferred,
-    Retry,
-    Dead,
-}
-
-/// Rows that one statement settles: the same ending, under the same claim or in the same generation, after as many
+/// Rows that one statement settles: the same status, under the same claim or in the same generation, after as many
 /// failed tries.
 #[derive(Debug)]
 pub(super) struct Alike<'a> {
-    pub(super) ending: Ending,
+    /// The status that they get.
+    pub(super) status: Status,
     pub(super) fence: Fence<'a>,
     pub(super) attempts: Option<u32>,
     pub(super) ids: Vec<&'a str>,
@@ -65,46 +56,23 @@ impl<'a> Fence<'a> {
 pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
     let mut groups: BTreeMap<_, Vec<&Settle>> = BTreeMap::new();
     for settle in settles {
-        let ending = ending(&settle.settlement);
+        let status = Status::after(&settle.settlement);
         // Only a retry is fenced by them, so nothing else is kept apart for their sake.
-        let attempts = settle.attempts.filter(|_| ending == Ending::Retry);
-        groups.entry((ending, Fence::of(settle), attempts)).or_default().push(settle);
+        let attempts = settle.attempts.filter(|_| status == Status::Retry);
+        groups.entry((status, Fence::of(settle), attempts)).or_default().push(settle);
     }
-    let chunks = groups.iter().flat_map(|(&(ending, fence, attempts), settles)| {
-        let rows = if ending == Ending::Done { ROWS } else { ROWS_WITH_VALUES };
+    let chunks = groups.iter().flat_map(|(&(status, fence, attempts), settles)| {
+        let rows = if status == Status::Done { ROWS } else { ROWS_WITH_VALUES };
         settles.chunks(rows).map(move |settles| Alike {
-            ending,
+            status,
             fence,
             attempts,
             ids: settles.iter().map(|settle| settle.id.as_str()).collect(),
-            delays: settles.iter().filter_map(|settle| delay(&settle.settlement)).collect(),
-            errors: settles.iter().filter_map(|settle| error(&settle.settlement)).map(cut).collect(),
+            delays: settles.iter().filter_map(|settle| settle.settlement.after()).map(delta).collect(),
+            errors: settles.iter().filter_map(|settle| settle.settlement.error()).map(cut).collect(),
         })
     });
     chunks.collect()
-}
-
-fn ending(settlement: &Settlement) -> Ending {
-    match settlement {
-        Settlement::Done => Ending::Done,
-        Settlement::Deferred { .. } => Ending::Deferred,
-        Settlement::Retry { .. } => Ending::Retry,
-        Settlement::Dead { .. } => Ending::Dead,
-    }
-}
-
-fn delay(settlement: &Settlement) -> Option<TimeDelta> {
-    match settlement {
-        Settlement::Deferred { after } | Settlement::Retry { after, .. } => Some(delta(*after)),
-        Settlement::Done | Settlement::Dead { .. } => None,
-    }
-}
-
-fn error(settlement: &Settlement) -> Option<&str> {
-    match settlement {
-        Settlement::Retry { error, .. } | Settlement::Dead { error } => Some(error),
-        Settlement::Done | Settlement::Deferred { .. } => None,
-    }
 }
 
 /// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
@@ -120,6 +88,8 @@ pub(super) fn cut(error: &str) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use backstop_core::delivery::Settlement;
 
     use super::*;
     use crate::store::Claim;
@@ -155,14 +125,14 @@ mod tests {
             settle("f", 9, Settlement::Dead { error: "given up".into() }),
         ];
         let gathered = gather(&settles);
-        let shown: Vec<_> = gathered.iter().map(|it| (it.ending, it.attempts, it.ids.concat())).collect();
+        let shown: Vec<_> = gathered.iter().map(|it| (it.status, it.attempts, it.ids.concat())).collect();
         let expected = [
-            (Ending::Done, None, "ac"),
-            (Ending::Retry, Some(1), "bd"),
-            (Ending::Retry, Some(2), "e"),
-            (Ending::Dead, None, "f"),
+            (Status::Done, None, "ac"),
+            (Status::Retry, Some(1), "bd"),
+            (Status::Retry, Some(2), "e"),
+            (Status::Dead, None, "f"),
         ];
-        assert_eq!(shown, expected.map(|(ending, attempts, ids)| (ending, attempts, ids.to_owned())));
+        assert_eq!(shown, expected.map(|(status, attempts, ids)| (status, attempts, ids.to_owned())));
         assert_eq!((gathered[1].delays.len(), gathered[1].errors.len()), (2, 2));
         assert_eq!((gathered[3].delays.len(), gathered[3].errors.len()), (0, 1));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backstop_core::{Event, Timestamp};
 use chrono::TimeDelta;
 
-use super::alike::{Alike, Ending, Fence, cut};
+use super::alike::{Alike, Fence, cut};
 use super::words::{Words, hint};
 use super::{
     After, At, Born, Claim, DeadFilter, Done, Due, Order, Place, Purgeable, Status, Unreadable, row,
@@ -293,23 +293,23 @@ impl Statements<'_> {
         let Alike { ids, delays, errors, .. } = alike;
         let dialect = self.database.dialect();
         let at = dialect.once(at);
-        let template = match alike.ending {
-            Ending::Done if self.done == Done::Delete => "{delete} where {settleable}",
-            Ending::Done => {
+        let template = match alike.status {
+            Status::Done if self.done == Done::Delete => "{delete} where {settleable}",
+            Status::Done => {
                 "update {table}{by_key} set status = 1, done_at = {now}, locked_by = null, locked_at = null \
                  where {settleable}"
             }
-            Ending::Deferred => {
+            Status::New => {
                 "update {table}{by_key} set status = 0, available_at = {later}, created_at = {created_at}, \
                  locked_by = null, locked_at = null where {settleable}"
             }
-            Ending::Retry => {
+            Status::Retry => {
                 "update {table}{by_key} set status = 2, attempts = attempts + 1, available_at = {later}, \
                  created_at = {created_at}, last_error = {error}, locked_by = null, locked_at = null \
                  where {settleable}"
             }
             // When it died is recorded, so that a purge counts its age from then on.
-            Ending::Dead => {
+            Status::Dead => {
                 "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, \
                  locked_by = null, locked_at = null where {settleable}"
             }
@@ -349,7 +349,7 @@ impl Statements<'_> {
             Fence::Claim(claim) => push_claimed(statement, claim),
         }
         self.one_of(&alike.ids)(statement);
-        if let (Ending::Retry, Some(attempts)) = (alike.ending, alike.attempts) {
+        if let (Status::Retry, Some(attempts)) = (alike.status, alike.attempts) {
             statement.push(" and attempts = ").bind(i64::from(attempts));
         }
     }
