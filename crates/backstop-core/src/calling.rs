@@ -8,32 +8,33 @@ use std::task::Poll;
 use tracing::Instrument as _;
 
 use crate::trace::TraceContext;
-use crate::{Event, Failure, Handler, Outcome};
+use crate::{Delivery, Failure, Handler, Outcome};
 
 /// Calls a handler. One that panics has failed like any other.
 ///
 /// ```
-/// use backstop_core::{Event, Outcome, calling};
+/// use backstop_core::{Delivery, Event, Outcome, calling};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let event = Event::of("OrderPlaced").json(&())?;
-/// let answer = calling::call(&|_: Event| async { panic!("no ink") as Outcome }, event).await;
+/// let delivery = Delivery::first(Event::of("OrderPlaced").json(&())?);
+/// let answer = calling::call(&|_: Event| async { panic!("no ink") as Outcome }, delivery).await;
 /// assert_eq!(answer.unwrap_err().to_string(), "panic: the handler panicked: no ink");
 /// # Ok::<(), backstop_core::InvalidEvent>(()) }).unwrap();
 /// ```
-pub async fn call(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
-    match TraceContext::of(&event) {
+pub async fn call(handler: &impl Handler, delivery: Delivery) -> Result<Outcome, Failure> {
+    let event = &delivery.event;
+    match TraceContext::of(event) {
         Some(trace) => {
             let span =
                 tracing::debug_span!("deliver", event_id = event.id(), traceparent = trace.traceparent());
-            trace.scope(caught(handler, event).instrument(span)).await
+            trace.scope(caught(handler, delivery).instrument(span)).await
         }
-        None => caught(handler, event).await,
+        None => caught(handler, delivery).await,
     }
 }
 
-async fn caught(handler: &impl Handler, event: Event) -> Result<Outcome, Failure> {
-    let mut handling = pin!(async { handler.handle(event).await });
+async fn caught(handler: &impl Handler, delivery: Delivery) -> Result<Outcome, Failure> {
+    let mut handling = pin!(async { handler.deliver(delivery).await });
     std::future::poll_fn(|context| {
         let polled = catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(context)));
         polled.unwrap_or_else(|panic| Poll::Ready(Err(panicked("the handler", &*panic))))

@@ -1,10 +1,60 @@
 //! From a handler's answer to what is written down: the one place that decides what becomes of an event.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::redact::redacted;
 use crate::retry::{Decision, Jitter, Retry};
-use crate::{Failure, Outcome};
+use crate::{Event, Failure, Outcome, Timestamp};
+
+/// An event on its way to a handler, and what is known about that way.
+///
+/// ```
+/// use backstop_core::Delivery;
+///
+/// async fn ship(delivery: Delivery) -> Result<(), backstop_core::Failure> {
+///     let order: Vec<String> = delivery.event.payload()?;
+///     if delivery.attempt > 1 {
+///         println!("attempt {} for {order:?}, which waits since {}", delivery.attempt, delivery.since);
+///     }
+///     Ok(())
+/// }
+/// # let _ = ship;
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// The event.
+    pub event: Event,
+    /// Which call of its handler this is, from 1 on. Calls that deferred the event are not counted.
+    pub attempt: u32,
+    /// The name of the outbox, queue or binding that it comes from.
+    pub component: Arc<str>,
+    /// The handler that it goes to, by what it is registered for: `Order/OrderPlaced`.
+    pub route: Arc<str>,
+    /// When the event was appended: so long has it waited.
+    pub since: Timestamp,
+}
+
+impl Delivery {
+    /// The first delivery of an event that comes from nowhere in particular, as tests make it.
+    pub fn first(event: Event) -> Self {
+        let (since, route) = (event.occurred_at(), event.event_type().into());
+        Self { event, attempt: 1, component: "".into(), route, since }
+    }
+
+    /// The same at another attempt.
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.attempt = attempt;
+        self
+    }
+
+    /// The same on its way from a component to a handler.
+    pub fn on_its_way(mut self, component: &Arc<str>, route: &Arc<str>) -> Self {
+        (self.component, self.route) = (component.clone(), route.clone());
+        self
+    }
+}
 
 /// What is written about an event after it was handed to its handler.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -60,6 +60,22 @@ impl Failure {
         Self::new(Kind::RetryAfter(delay), "retry-after")
     }
 
+    /// Any error as a failure: a failure stays what it is, also in a box, and anything else is transient, unless it says
+    /// that the payload cannot be read.
+    pub fn of(error: Box<dyn Error + Send + Sync>) -> Self {
+        let error = match error.downcast::<Boxed>() {
+            Ok(boxed) => return boxed.0,
+            Err(error) => error,
+        };
+        let unreadable = causes(Some(&*error)).any(<dyn Error>::is::<PayloadError>);
+        let failure = if unreadable {
+            Self::new(Kind::Permanent, "payload")
+        } else {
+            Self::new(Kind::Transient, "error")
+        };
+        failure.caused_by(error)
+    }
+
     fn new(kind: Kind, class: impl Into<Cow<'static, str>>) -> Self {
         Self { class: class.into(), kind, message: None, source: None }
     }
@@ -144,21 +160,27 @@ impl fmt::Debug for Failure {
 
 impl<E: Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        let unreadable = causes(Some(&error)).any(<dyn Error>::is::<PayloadError>);
-        let failure = if unreadable {
-            Self::new(Kind::Permanent, "payload")
-        } else {
-            Self::new(Kind::Transient, "error")
-        };
-        failure.caused_by(error)
+        Self::of(error.into())
     }
 }
 
 impl From<Failure> for Box<dyn Error + Send + Sync> {
     fn from(failure: Failure) -> Self {
-        failure.to_string().into()
+        Box::new(Boxed(failure))
     }
 }
+
+/// A failure as an error. A `Failure` is none itself, so that any error can become one.
+#[derive(Debug)]
+struct Boxed(Failure);
+
+impl fmt::Display for Boxed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Boxed {}
 
 fn causes<'a>(first: Option<&'a (dyn Error + 'static)>) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(first, |error: &&'a (dyn Error + 'static)| (*error).source())

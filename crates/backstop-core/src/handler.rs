@@ -1,15 +1,17 @@
 //! Handlers: what a user writes. A plain async closure is one.
 
+use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::delivery::Delivery;
 use crate::{Event, Failure, Outcome};
 
 /// Reacts to an event.
 ///
-/// A function or closure from [`Event`] to a future is a handler if the future gives `()`, an
-/// [`Outcome`], or a `Result` of either with any error that becomes a [`Failure`]:
+/// A function or closure from [`Event`] to a future is a handler if the future gives `()`, an [`Outcome`], or a `Result` of
+/// either. Any error will do, [`Failure`] or `anyhow::Error` alike; one that is no `Failure` is taken for transient:
 ///
 /// ```
 /// use backstop_core::{Event, Failure, Handler, Outcome, handler::SharedHandler};
@@ -25,9 +27,22 @@ use crate::{Event, Failure, Outcome};
 /// assert_eq!(handler.handle(order).await.unwrap(), Outcome::Done);
 /// # });
 /// ```
+///
+/// Where a handler is registered, a closure may also take a [`Delivery`]; see [`IntoHandler`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler",
+    label = "not a handler",
+    note = "a handler is an async closure such as `|event: Event| async move {{ … }}`, whose future is `Send` and gives `()`, \
+            an `Outcome`, or a `Result` of either with any error"
+)]
 pub trait Handler: Send + Sync + 'static {
     /// Handles one event. It may come again: delivery is at least once.
     fn handle(&self, event: Event) -> impl Future<Output = Result<Outcome, Failure>> + Send;
+
+    /// Handles one event, told more about it. Unless it is written, the event is all that a handler needs.
+    fn deliver(&self, delivery: Delivery) -> impl Future<Output = Result<Outcome, Failure>> + Send {
+        self.handle(delivery.event)
+    }
 }
 
 impl<F, Fut> Handler for F
@@ -40,7 +55,82 @@ where
     }
 }
 
+/// What can be registered as a handler: a [`Handler`], or an async closure that takes a [`Delivery`].
+///
+/// ```
+/// use backstop_core::{Delivery, Event, Outcome};
+/// use backstop_core::handler::{IntoHandler, SharedHandler};
+///
+/// fn register<By>(handler: impl IntoHandler<By>) -> SharedHandler {
+///     handler.into_handler()
+/// }
+///
+/// register(|event: Event| async move { println!("{}", event.id()) });
+/// register(|delivery: Delivery| async move {
+///     match delivery.attempt {
+///         1..=3 => Ok(()),
+///         late => Err(format!("attempt {late} of {}", delivery.event.id())), // any error will do
+///     }
+/// });
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler",
+    label = "not a handler",
+    note = "a handler is an async closure such as `|event: Event| async move {{ … }}` or `|delivery: Delivery| async move {{ … }}`, \
+            whose future is `Send` and gives `()`, an `Outcome`, or a `Result` of either with any error"
+)]
+pub trait IntoHandler<By> {
+    /// The handler.
+    fn into_handler(self) -> SharedHandler;
+}
+
+/// Told by the event alone.
+#[derive(Debug)]
+pub enum ByEvent {}
+
+/// Told by the delivery.
+#[derive(Debug)]
+pub enum ByDelivery {}
+
+impl<H: Handler> IntoHandler<ByEvent> for H {
+    fn into_handler(self) -> SharedHandler {
+        SharedHandler::new(self)
+    }
+}
+
+impl<F, Fut> IntoHandler<ByDelivery> for F
+where
+    F: Fn(Delivery) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send,
+{
+    fn into_handler(self) -> SharedHandler {
+        SharedHandler::new(Told(self))
+    }
+}
+
+/// A closure that takes a delivery.
+struct Told<F>(F);
+
+impl<F, Fut> Handler for Told<F>
+where
+    F: Fn(Delivery) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send,
+{
+    async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+        self.deliver(Delivery::first(event)).await
+    }
+
+    async fn deliver(&self, delivery: Delivery) -> Result<Outcome, Failure> {
+        (self.0)(delivery).await.into_outcome()
+    }
+}
+
 /// What an async closure may return to be a [`Handler`].
+#[diagnostic::on_unimplemented(
+    message = "a handler cannot return `{Self}`",
+    note = "it returns `()`, an `Outcome`, or a `Result` of either with any error: `Failure`, `anyhow::Error`, `Box<dyn Error + Send + \
+            Sync>`, …"
+)]
 pub trait IntoOutcome {
     /// The answer as outcome or failure.
     fn into_outcome(self) -> Result<Outcome, Failure>;
@@ -58,9 +148,9 @@ impl IntoOutcome for Outcome {
     }
 }
 
-impl<T: Into<Outcome>, E: Into<Failure>> IntoOutcome for Result<T, E> {
+impl<T: Into<Outcome>, E: Into<Box<dyn Error + Send + Sync>>> IntoOutcome for Result<T, E> {
     fn into_outcome(self) -> Result<Outcome, Failure> {
-        self.map(Into::into).map_err(Into::into)
+        self.map(Into::into).map_err(|error| Failure::of(error.into()))
     }
 }
 
@@ -79,6 +169,10 @@ impl Handler for SharedHandler {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
         self.0.handle_boxed(event).await
     }
+
+    async fn deliver(&self, delivery: Delivery) -> Result<Outcome, Failure> {
+        self.0.deliver_boxed(delivery).await
+    }
 }
 
 impl fmt::Debug for SharedHandler {
@@ -92,17 +186,23 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// `Handler` with its future boxed, because a trait that returns `impl Future` makes no trait objects.
 trait Erased: Send + Sync {
     fn handle_boxed(&self, event: Event) -> BoxFuture<'_, Result<Outcome, Failure>>;
+    fn deliver_boxed(&self, delivery: Delivery) -> BoxFuture<'_, Result<Outcome, Failure>>;
 }
 
 impl<H: Handler> Erased for H {
     fn handle_boxed(&self, event: Event) -> BoxFuture<'_, Result<Outcome, Failure>> {
         Box::pin(self.handle(event))
     }
+
+    fn deliver_boxed(&self, delivery: Delivery) -> BoxFuture<'_, Result<Outcome, Failure>> {
+        Box::pin(self.deliver(delivery))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::failure;
 
     #[tokio::test]
     async fn closures_may_return_nothing_an_outcome_or_a_result_of_either() {
@@ -116,5 +216,35 @@ mod tests {
         assert_eq!(fine.unwrap(), Outcome::Done);
         let broken = asked(|_: Event| async { Err::<Outcome, _>(std::io::Error::other("gone")) }).await;
         assert_eq!(broken.unwrap_err().to_string(), "error: gone");
+    }
+
+    #[test]
+    fn any_error_is_a_transient_failure_and_a_failure_stays_what_it_is() {
+        fn asked<E: Into<Box<dyn Error + Send + Sync>>>(error: E) -> Failure {
+            let answer: Result<(), E> = Err(error);
+            answer.into_outcome().unwrap_err()
+        }
+
+        let text = asked("no ink");
+        assert_eq!((text.kind(), text.to_string().as_str()), (failure::Kind::Transient, "error: no ink"));
+        let boxed: Box<dyn Error + Send + Sync> = std::io::Error::other("gone").into();
+        assert_eq!(asked(boxed).to_string(), "error: gone");
+        let ours = asked(Failure::permanent("schema", "no total").caused_by("line 3"));
+        assert_eq!((ours.kind(), ours.class()), (failure::Kind::Permanent, "schema"));
+        assert_eq!(ours.to_string(), "schema: no total: line 3");
+        let unreadable = Event::of_json("E", "{}").unwrap().payload::<Vec<u8>>().unwrap_err();
+        assert_eq!(asked(unreadable).kind(), failure::Kind::Permanent);
+    }
+
+    #[tokio::test]
+    async fn a_closure_may_take_the_delivery_and_a_handler_may_write_that_step() {
+        let event = || Event::of_json("E", "{}").unwrap();
+        let third = || Delivery { attempt: 3, ..Delivery::first(event()) };
+        let told = |delivery: Delivery| async move { Outcome::dead_because(delivery.attempt.to_string()) };
+        let told = told.into_handler();
+        assert_eq!(told.deliver(third()).await.unwrap().reason(), Some("3"));
+        assert_eq!(told.handle(event()).await.unwrap().reason(), Some("1"));
+        let plain = (|_: Event| async {}).into_handler();
+        assert_eq!(plain.deliver(third()).await.unwrap(), Outcome::Done);
     }
 }

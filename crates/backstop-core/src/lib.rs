@@ -42,9 +42,10 @@ pub mod telemetry;
 pub mod trace;
 
 pub use clock::{Clock, SystemClock, Timestamp};
+pub use delivery::Delivery;
 pub use event::{CloudEvent, Event, InvalidEvent, PayloadError};
 pub use failure::Failure;
-pub use handler::Handler;
+pub use handler::{Handler, IntoHandler};
 pub use outcome::Outcome;
 pub use shutdown::Shutdown;
 pub use sink::{SharedSink, Sink};

@@ -9,7 +9,7 @@ use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::interceptor::Interceptor;
 use backstop_core::retry::Policy;
 use backstop_core::setting::Faults;
-use backstop_core::{Handler, telemetry};
+use backstop_core::{IntoHandler, telemetry};
 
 use super::burials::Burials;
 use super::guard::Guard;
@@ -230,6 +230,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             let mut settings = self.dispatcher.clone();
             settings.terms = self.terms();
             settings.burials = self.burials();
+            settings.component = self.name.as_str().into();
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
             let poller = self.poller.clone().feeding(
                 store.clone(),
@@ -385,11 +386,11 @@ fn check_time_zone(zone: &str, own_store: bool, faults: &mut Faults) {
 impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// Registers the handler for the events of one type about one kind of aggregate. Each such pair has
     /// exactly one handler; an event that finds none is buried at once.
-    pub fn on(
+    pub fn on<By>(
         mut self,
         aggregate_type: impl AggregateType,
         event_type: impl EventType,
-        handler: impl Handler,
+        handler: impl IntoHandler<By>,
     ) -> Self {
         let registered = self.registry.register(aggregate_type, event_type, handler);
         self.duplicate = self.duplicate.or(registered.err());
@@ -397,7 +398,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     }
 
     /// Registers the handler for the events of one type that name no aggregate type.
-    pub fn on_global(self, event_type: impl EventType, handler: impl Handler) -> Self {
+    pub fn on_global<By>(self, event_type: impl EventType, handler: impl IntoHandler<By>) -> Self {
         self.on(GLOBAL, event_type, handler)
     }
 

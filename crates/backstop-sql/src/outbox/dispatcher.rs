@@ -25,7 +25,7 @@ use super::settler::Settler;
 use crate::Error;
 use crate::renewal::Terms;
 use crate::store::{Claim, Store};
-use worker::{Delivery, Unfailing, work};
+use worker::{Delivering, Unfailing, work};
 
 /// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what
 /// the others finished.
@@ -48,6 +48,8 @@ pub struct Settings {
     pub(super) terms: Option<Terms>,
     /// Where dead events are laid down beside the table.
     pub(super) burials: Arc<Burials>,
+    /// The name that handlers are told.
+    pub(super) component: Arc<str>,
 }
 
 impl Default for Settings {
@@ -64,6 +66,7 @@ impl Default for Settings {
             strict_order: false,
             terms: None,
             burials: Arc::default(),
+            component: "outbox".into(),
         }
     }
 }
@@ -260,18 +263,19 @@ impl Dispatcher {
         let feed = Feed::new(queues, leases.clone(), metrics.clone());
         let renew = |terms| Arc::new(Renewer::new(store.clone(), leases, terms));
         let renewer = settings.terms.map(renew);
-        let delivery = Arc::new(Delivery {
+        let delivering = Arc::new(Delivering {
             registry,
             retry: settings.retry,
             interceptors: settings.interceptors,
             burials: settings.burials,
+            component: settings.component,
             renewer: renewer.clone(),
             metrics: metrics.clone(),
         });
         let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
         let mut workers = JoinSet::new();
         for _ in 0..settings.workers {
-            workers.spawn(work(feed.clone(), delivery.clone(), settler.sender()));
+            workers.spawn(work(feed.clone(), delivering.clone(), settler.sender()));
         }
         let running = Arc::new(Mutex::new(Some(Running { workers, settler })));
         Self { feed, store, renewer, running, drain_timeout: settings.drain_timeout }

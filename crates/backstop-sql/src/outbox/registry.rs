@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::handler::SharedHandler;
-use backstop_core::{Event, Failure, Handler, Outcome};
+use backstop_core::{Delivery, Event, Failure, Handler, IntoHandler, Outcome};
 
 use crate::Error;
 
@@ -28,7 +28,14 @@ use crate::Error;
 /// ```
 #[derive(Clone, Default)]
 pub struct Registry {
-    handlers: Arc<RwLock<HashMap<String, HashMap<String, SharedHandler>>>>,
+    routes: Arc<RwLock<HashMap<String, HashMap<String, Route>>>>,
+}
+
+/// A handler, and the name of the way to it.
+#[derive(Clone)]
+pub(super) struct Route {
+    pub(super) name: Arc<str>,
+    pub(super) handler: SharedHandler,
 }
 
 impl Registry {
@@ -38,27 +45,33 @@ impl Registry {
     }
 
     /// Registers the handler of a pair. A second one for the same pair is an error.
-    pub fn register(
+    pub fn register<By>(
         &self,
         aggregate_type: impl AggregateType,
         event_type: impl EventType,
-        handler: impl Handler,
+        handler: impl IntoHandler<By>,
     ) -> Result<(), Error> {
         let (aggregate_type, event_type) = (aggregate_type.name(), event_type.name());
-        let mut handlers = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
-        let of_aggregate = handlers.entry(aggregate_type.to_owned()).or_default();
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let of_aggregate = routes.entry(aggregate_type.to_owned()).or_default();
         if of_aggregate.contains_key(event_type) {
             return Err(Error::Duplicate {
                 aggregate_type: aggregate_type.to_owned(),
                 event_type: event_type.to_owned(),
             });
         }
-        of_aggregate.insert(event_type.to_owned(), SharedHandler::new(handler));
+        let name = if aggregate_type == GLOBAL { String::new() } else { format!("{aggregate_type}/") };
+        let name = format!("{name}{event_type}").into();
+        of_aggregate.insert(event_type.to_owned(), Route { name, handler: handler.into_handler() });
         Ok(())
     }
 
     /// Registers the handler of events that name no aggregate type.
-    pub fn register_global(&self, event_type: impl EventType, handler: impl Handler) -> Result<(), Error> {
+    pub fn register_global<By>(
+        &self,
+        event_type: impl EventType,
+        handler: impl IntoHandler<By>,
+    ) -> Result<(), Error> {
         self.register(GLOBAL, event_type, handler)
     }
 
@@ -70,16 +83,20 @@ impl Registry {
 
     /// The handler of a pair, if there is one.
     pub fn handler_for(&self, aggregate_type: &str, event_type: &str) -> Option<SharedHandler> {
-        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
-        handlers.get(aggregate_type)?.get(event_type).cloned()
+        Some(self.route(aggregate_type, event_type)?.handler)
+    }
+
+    /// The way of a pair, if there is one.
+    pub(super) fn route(&self, aggregate_type: &str, event_type: &str) -> Option<Route> {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        routes.get(aggregate_type)?.get(event_type).cloned()
     }
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let handlers = self.handlers.read().unwrap_or_else(PoisonError::into_inner);
-        let pairs =
-            handlers.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let pairs = routes.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
         f.debug_set().entries(pairs).finish()
     }
 }
@@ -104,15 +121,15 @@ pub struct BoundHandler {
 
 impl BoundHandler {
     /// Binds a handler to a pair.
-    pub fn new(
+    pub fn new<By>(
         aggregate_type: impl AggregateType,
         event_type: impl EventType,
-        handler: impl Handler,
+        handler: impl IntoHandler<By>,
     ) -> Self {
         Self {
             aggregate_type: aggregate_type.name().to_owned(),
             event_type: event_type.name().to_owned(),
-            handler: SharedHandler::new(handler),
+            handler: handler.into_handler(),
         }
     }
 
@@ -130,5 +147,9 @@ impl BoundHandler {
 impl Handler for BoundHandler {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
         self.handler.handle(event).await
+    }
+
+    async fn deliver(&self, delivery: Delivery) -> Result<Outcome, Failure> {
+        self.handler.deliver(delivery).await
     }
 }

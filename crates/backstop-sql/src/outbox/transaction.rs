@@ -134,6 +134,13 @@ fn run_all(callbacks: Vec<Callback>) {
 /// Whatever was not committed is rolled back: by sqlx in the database, and here for the hooks.
 impl<DB: Supported> Drop for Transaction<DB> {
     fn drop(&mut self) {
+        let events: usize = self.endings.appended.iter().map(Appended::len).sum();
+        if self.open.is_some() && events > 0 {
+            tracing::warn!(
+                events,
+                "a transaction with appended events was dropped without `commit`; it is rolled back, and its events with it"
+            );
+        }
         std::mem::take(&mut self.endings).rolled_back();
     }
 }
@@ -157,7 +164,7 @@ impl<DB: Supported> DerefMut for Transaction<DB> {
 
 impl<DB: Supported> fmt::Debug for Transaction<DB> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let events: usize = self.endings.appended.iter().map(|appended| appended.ids().len()).sum();
+        let events: usize = self.endings.appended.iter().map(Appended::len).sum();
         f.debug_struct("Transaction").field("appended", &events).finish_non_exhaustive()
     }
 }

@@ -152,6 +152,11 @@ impl Appended {
         self.events.iter().map(|event| event.id().to_owned()).collect()
     }
 
+    /// How many events there are.
+    pub(super) fn len(&self) -> usize {
+        self.events.len()
+    }
+
     /// The transaction has committed: delivery begins. What is not in the table all the same, because the transaction
     /// or a part of it was rolled back, is not delivered.
     pub fn committed(mut self) {

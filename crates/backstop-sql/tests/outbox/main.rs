@@ -21,6 +21,7 @@ mod close;
 mod closing;
 mod conservation;
 mod dead;
+mod deliveries;
 mod dispatcher;
 mod gaps;
 mod in_flight;

@@ -8,7 +8,7 @@ use backstop_core::calling::{call, panicked};
 use backstop_core::delivery::{Settlement, decide};
 use backstop_core::interceptor::Interceptors;
 use backstop_core::retry::{Exponential, Jitter, Policy, Retry};
-use backstop_core::{Event, Failure, Outcome, telemetry};
+use backstop_core::{Delivery, Event, Failure, Outcome, telemetry};
 
 use super::Queued;
 use crate::outbox::burials::Burials;
@@ -19,21 +19,22 @@ use crate::outbox::registry::Registry;
 use crate::outbox::settler::{self, Settled};
 
 /// One worker: an event at a time, from the queue to its settlement.
-pub(super) async fn work(feed: Feed, delivery: Arc<Delivery>, settled: settler::Sender) {
+pub(super) async fn work(feed: Feed, delivering: Arc<Delivering>, settled: settler::Sender) {
     while let Some(Waiting { queued, lease }) = feed.next().await {
-        if !delivery.may_begin(&queued, &lease).await {
+        if !delivering.may_begin(&queued, &lease).await {
             lease.abandon();
             continue;
         }
-        let answer = delivery.deliver(&queued.event).await;
-        let settlement = delivery.decide(&queued, answer);
-        delivery.bury_if_dead(&queued, &lease, &settlement).await;
+        let answer = delivering.deliver(&queued).await;
+        let settlement = delivering.decide(&queued, answer);
+        delivering.bury_if_dead(&queued, &lease, &settlement).await;
         settled.send(Settled::new(queued, settlement, lease)).await;
     }
 }
 
 /// What workers share: whom an event goes to, what runs around it, and when a failed one is tried again.
-pub(super) struct Delivery {
+pub(super) struct Delivering {
+    pub(super) component: Arc<str>,
     pub(super) registry: Registry,
     pub(super) retry: Retry,
     pub(super) interceptors: Interceptors,
@@ -42,7 +43,7 @@ pub(super) struct Delivery {
     pub(super) metrics: Arc<telemetry::Outbox>,
 }
 
-impl Delivery {
+impl Delivering {
     /// Whether an event is still this node's, and will be while it is handled: another node may have had the table since it
     /// was taken, or have the event by now, and only one would be allowed to settle it.
     async fn may_begin(&self, queued: &Queued, lease: &Lease) -> bool {
@@ -62,10 +63,11 @@ impl Delivery {
         lasts
     }
 
-    async fn deliver(&self, event: &Event) -> Result<Outcome, Failure> {
+    async fn deliver(&self, queued: &Queued) -> Result<Outcome, Failure> {
+        let event = &queued.event;
         let (entered, ready) = self.interceptors.before(event);
         let answer = match ready {
-            Ok(()) => self.route_and_call(event).await,
+            Ok(()) => self.route_and_call(queued).await,
             Err(failure) => Err(failure),
         };
         self.interceptors.after(entered, event, answer.as_ref().err());
@@ -88,11 +90,13 @@ impl Delivery {
         }
     }
 
-    async fn route_and_call(&self, event: &Event) -> Result<Outcome, Failure> {
-        match self.registry.handler_for(event.aggregate_type(), event.event_type()) {
-            Some(handler) => call(&handler, event.clone()).await,
-            None => Err(unroutable(event)),
-        }
+    async fn route_and_call(&self, queued: &Queued) -> Result<Outcome, Failure> {
+        let event = &queued.event;
+        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+            return Err(unroutable(event));
+        };
+        let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
+        call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await
     }
 }
 
