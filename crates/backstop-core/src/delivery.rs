@@ -82,7 +82,7 @@ pub enum Settlement {
 
 impl Settlement {
     /// How long the event waits, where it does.
-    pub fn after(&self) -> Option<Duration> {
+    pub fn delay(&self) -> Option<Duration> {
         match self {
             Self::Deferred { after } | Self::Retry { after, .. } => Some(*after),
             Self::Done | Self::Dead { .. } => None,

@@ -11,28 +11,6 @@ use tokio::time::Instant;
 
 use crate::{BoxFuture, aside};
 
-/// How long claims are good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// A claim that a row was born with.
-    pub(crate) hot_grace: Duration,
-    /// A claim that was taken or renewed.
-    pub(crate) timeout: Duration,
-}
-
-impl Terms {
-    /// Renewing three times before a claim runs out leaves room for two failures.
-    pub(crate) fn renew_every(self) -> Duration {
-        (self.hot_grace.min(self.timeout) / 3).max(Duration::from_millis(1))
-    }
-
-    /// A claim that has less than this left when its event is to be handled is renewed first: the renewal that is under
-    /// way may have begun without it, and the next one comes a period later.
-    pub(crate) fn enough(self) -> Duration {
-        self.renew_every() * 2
-    }
-}
-
 /// Whoever has claims.
 pub(crate) trait Renews: Send + Sync + 'static {
     /// Renews all that have not run out.
@@ -139,11 +117,5 @@ mod tests {
         tokio::time::sleep(moment).await;
         let _ = pulse.beat(moment).now_or_never();
         assert!(!pulse.is_gone(at_last + moment));
-    }
-
-    #[test]
-    fn claims_are_renewed_three_times_before_the_shorter_term_is_over() {
-        let terms = Terms { hot_grace: Duration::from_secs(30), timeout: Duration::from_secs(300) };
-        assert_eq!(terms.renew_every(), Duration::from_secs(10));
     }
 }

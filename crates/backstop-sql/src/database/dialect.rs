@@ -132,9 +132,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
 
     /// A statement that is refused within a transaction and only there, where the database can end one without a word: what
     /// is inserted after that would be committed by itself.
-    fn refused_within(&self) -> Option<&'static str> {
-        None
-    }
+    fn refused_within(&self) -> Option<&'static str>;
 
     /// The statement after which a driver can roll back again, where it minds that the database did so before it.
     fn begin_again(&self) -> Option<&'static str> {

@@ -18,6 +18,9 @@ use crate::{BoxFuture, Error};
 /// How long a rollback may take that nobody waits for.
 const ROLLBACK: Duration = Duration::from_secs(5);
 
+/// How long the pool is waited for before a connection beside it is taken.
+const PATIENCE_WITH_POOL: Duration = Duration::from_secs(1);
+
 /// How a transaction begins around a single statement. A simple statement: nothing is prepared for it.
 const BEGIN: &str = "BEGIN";
 
@@ -226,6 +229,56 @@ async fn roll_back(mut connection: Box<dyn Connection>) {
     }
 }
 
+/// Where sessions come from.
+impl Database {
+    pub(crate) async fn session(&self, via: Via) -> Result<Session<'static>, Error> {
+        if self.setup.pooled {
+            return Ok(Session::any(self.clone(), via));
+        }
+        Ok(Session::ours(self.connect(via).await?, self.setup))
+    }
+
+    /// Begins a transaction of our own.
+    pub(crate) async fn transaction(&self, via: Via, begin: &str) -> Result<Session<'static>, Error> {
+        Session::ours(self.connect(via).await?, self.setup).begin(begin).await
+    }
+
+    /// The caller's connection, in the caller's transaction.
+    pub(crate) fn within<'c>(&self, connection: &'c mut dyn Connection) -> Session<'c> {
+        Session::callers(connection, self.setup)
+    }
+
+    async fn connect(&self, via: Via) -> Result<Box<dyn Connection>, Error> {
+        match (via, &self.beside) {
+            (Via::Beside, Some(beside)) => beside.connection().await,
+            (Via::PoolOrBeside, Some(beside)) => {
+                in_time_or(self.pool.connection(), || beside.connection()).await
+            }
+            _ => self.pool.connection().await,
+        }
+    }
+
+    /// Gives work up that takes too long: where a network swallows everything, no error would ever come.
+    pub(crate) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let given_up = |_| Err(Error::database("waiting for the database")(late()));
+        timeout(self.patience, work).await.unwrap_or_else(given_up)
+    }
+}
+
+/// What the pool gives in time, or what is found beside it. The pool's error is the one that counts: the other only tells
+/// that there was no way around it.
+async fn in_time_or<'a, T>(
+    pool: BoxFuture<'a, Result<T, Error>>,
+    beside: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
+) -> Result<T, Error> {
+    let busy = || Error::database("taking a connection from the pool")(sqlx::Error::PoolTimedOut);
+    match timeout(PATIENCE_WITH_POOL, pool).await.unwrap_or_else(|_| Err(busy())) {
+        Err(error) if error.is_busy_pool() => beside().await.map_err(|_| error),
+        other => other,
+    }
+}
+
 impl dyn Connections {
     /// Begins a transaction with the statement given. It is rolled back unless it is committed.
     #[doc(hidden)]
@@ -267,5 +320,25 @@ mod tests {
         ] {
             assert_eq!(moved(same.clone(), hours), same);
         }
+    }
+
+    fn giving(one: u8) -> BoxFuture<'static, Result<u8, Error>> {
+        Box::pin(async move { Ok(one) })
+    }
+
+    fn failing(source: sqlx::Error) -> BoxFuture<'static, Result<u8, Error>> {
+        Box::pin(async { Err(Error::database("testing")(source)) })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_beside_the_pool_is_taken_only_where_the_pool_has_none_in_time() {
+        let silent = || Box::pin(std::future::pending());
+        assert_eq!(in_time_or(giving(1), || giving(2)).await.unwrap(), 1);
+        assert_eq!(in_time_or(silent(), || giving(2)).await.unwrap(), 2);
+        assert_eq!(in_time_or(failing(sqlx::Error::PoolTimedOut), || giving(2)).await.unwrap(), 2);
+        let refused = in_time_or(failing(sqlx::Error::PoolClosed), || giving(2)).await.unwrap_err();
+        assert!(matches!(refused, Error::Database { source: sqlx::Error::PoolClosed, .. }), "{refused}");
+        let neither = in_time_or(silent(), || failing(sqlx::Error::PoolClosed)).await;
+        assert!(neither.unwrap_err().is_outage(), "it is tried again");
     }
 }

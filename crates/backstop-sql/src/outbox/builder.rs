@@ -12,6 +12,7 @@ use backstop_core::setting::Faults;
 use backstop_core::{IntoHandler, telemetry};
 
 use super::burials::Burials;
+use super::claims::Terms;
 use super::guard::Guard;
 use super::hook::{Hook, Hooks, WakeAfterCommit};
 use super::hot_path::HotPath;
@@ -26,7 +27,7 @@ use super::{Inner, Outbox, dispatcher, poller};
 use crate::connection::Connections;
 use crate::database::Database;
 use crate::database::lock::Share;
-use crate::renewal::{Renewal, Terms};
+use crate::renewal::Renewal;
 use crate::store::{Born, Done, Order, Rights, SqlStore, Store};
 use crate::wake_up::{WakeOthers, WakeUpLoops};
 use crate::{Error, Supported, TableName, TimeZone};

@@ -2,15 +2,38 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backstop_core::{Clock, SystemClock};
 use tokio::time::timeout;
 
-use super::lease::{Lease, Leases};
-use super::ledger::{Claimed, Lasts};
-use crate::renewal::{Renews, Terms};
+use super::lease::Leases;
+use super::ledger::Claimed;
+use crate::renewal::Renews;
 use crate::store::{At, Store};
 use crate::{BoxFuture, Error, aside};
+
+/// How long claims are good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// A claim that a row was born with.
+    pub(super) hot_grace: Duration,
+    /// A claim that was taken or renewed.
+    pub(super) timeout: Duration,
+}
+
+impl Terms {
+    /// Renewing three times before a claim runs out leaves room for two failures.
+    pub(super) fn renew_every(self) -> Duration {
+        (self.hot_grace.min(self.timeout) / 3).max(Duration::from_millis(1))
+    }
+
+    /// A claim that has less than this left when its event is to be handled is renewed first: the renewal that is under
+    /// way may have begun without it, and the next one comes a period later.
+    pub(super) fn enough(self) -> Duration {
+        self.renew_every() * 2
+    }
+}
 
 /// Renews claims: in the background, and at once where one would run out under its handler.
 pub(super) struct Renewer {
@@ -27,19 +50,11 @@ impl Renewer {
         Self { store, leases, terms }
     }
 
-    /// Makes sure that the claim of an event lasts until the next renewal. False if that cannot be had: the claim would run
-    /// out while its event is handled.
-    pub(super) async fn ensure(self: &Arc<Self>, lease: &Lease) -> bool {
-        match lease.lasts() {
-            Lasts::LongEnough => true,
-            Lasts::NotForLong(claim) => {
-                // Where a handler that blocks cannot hold it up, and the connection with it.
-                let renewer = self.clone();
-                let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
-                lease.lasts() == Lasts::LongEnough
-            }
-            Lasts::NoLonger => false,
-        }
+    /// Renews a claim at once.
+    pub(super) async fn renew_now(self: &Arc<Self>, claim: Claimed) {
+        // Where a handler that blocks cannot hold it up, and the connection with it.
+        let renewer = self.clone();
+        let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
     }
 
     /// Renews claims, and tells whether the database answered.
@@ -104,4 +119,15 @@ async fn renew(store: &dyn Store, rows: &[Claimed]) -> Result<(Claims, Claims), 
     let alive: HashSet<_> = alive.into_iter().collect();
     let lost = others.into_iter().filter(|(id, _)| !alive.contains(id)).collect();
     Ok((renewed, lost))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_renewed_three_times_before_the_shorter_term_is_over() {
+        let terms = Terms { hot_grace: Duration::from_secs(30), timeout: Duration::from_secs(300) };
+        assert_eq!(terms.renew_every(), Duration::from_secs(10));
+    }
 }

@@ -1,216 +1,35 @@
 //! The dispatcher: workers that draw events, run their handlers and pass on what became of them.
 
-mod worker;
+mod settings;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::interceptor::{Interceptor, Interceptors};
-use backstop_core::retry::{Policy, Retry, SharedPolicy};
-use backstop_core::setting::Faults;
-use backstop_core::{Event, telemetry};
+use backstop_core::calling::call;
+use backstop_core::delivery::{Settlement, decide};
+use backstop_core::interceptor::Interceptors;
+use backstop_core::retry::{Jitter, Retry};
+use backstop_core::{Delivery, Event, Failure, Outcome, telemetry};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::burials::Burials;
 use super::claims::Renewer;
-use super::feed::{Feed, Offer};
-use super::in_flight::{InFlight, Tracker};
-use super::lease::Leases;
-use super::queues::{Limits, Queues, Source};
+use super::feed::{Feed, Limits, Offer, Queued, Queues, Source, Waiting};
+use super::lease::{Lease, Leases};
+use super::ledger::Standing;
 use super::registry::Registry;
-use super::settler::Settler;
+use super::settler::{self, Settled, Settler};
 use crate::Error;
-use crate::renewal::Terms;
-use crate::store::{Claim, Store};
-use worker::{Delivering, Unfailing, work};
+use crate::store::Store;
+
+pub use settings::Settings;
 
 /// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what
 /// the others finished.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// The settings of a [`Dispatcher`]; [`start`](Settings::start) checks them and starts its workers.
-#[derive(Clone)]
-pub struct Settings {
-    pub(super) workers: usize,
-    pub(super) hot_capacity: usize,
-    pub(super) cold_capacity: usize,
-    pub(super) queue_bytes: usize,
-    pub(super) retry: Retry,
-    pub(super) drain_timeout: Duration,
-    pub(super) tracker: Arc<dyn Tracker>,
-    pub(super) interceptors: Interceptors,
-    /// Whether a deferral breaks a promise of order, and is worth a warning.
-    pub(super) strict_order: bool,
-    /// How long claims are good for, where rows are claimed.
-    pub(super) terms: Option<Terms>,
-    /// Where dead events are laid down beside the table.
-    pub(super) burials: Arc<Burials>,
-    /// The name that handlers are told.
-    pub(super) component: Arc<str>,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            workers: 4,
-            hot_capacity: 1_000,
-            cold_capacity: 1_000,
-            queue_bytes: 64 << 20,
-            retry: Retry::default(),
-            drain_timeout: Duration::from_millis(5_000),
-            tracker: Arc::new(InFlight::new()),
-            interceptors: Interceptors::default(),
-            strict_order: false,
-            terms: None,
-            burials: Arc::default(),
-            component: "outbox".into(),
-        }
-    }
-}
-
-impl Settings {
-    /// How many events are handled at the same time. Defaults to 4.
-    pub fn worker_count(mut self, workers: usize) -> Self {
-        self.workers = workers;
-        self
-    }
-
-    /// How many committed events may wait in memory. Defaults to 1000.
-    pub fn hot_queue_capacity(mut self, events: usize) -> Self {
-        self.hot_capacity = events;
-        self
-    }
-
-    /// How many polled events may wait in memory. Defaults to 1000.
-    pub fn cold_queue_capacity(mut self, events: usize) -> Self {
-        self.cold_capacity = events;
-        self
-    }
-
-    /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
-    /// Defaults to 64 MiB.
-    pub fn queue_bytes(mut self, bytes: usize) -> Self {
-        self.queue_bytes = bytes;
-        self
-    }
-
-    /// How often a handler is called for an event at most. Defaults to 10.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.retry.max_attempts = attempts;
-        self
-    }
-
-    /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
-    pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.retry.policy = SharedPolicy::new(Unfailing(policy));
-        self
-    }
-
-    /// How long [`close`](Dispatcher::close) waits for handlers. Defaults to 5 s.
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
-        self
-    }
-
-    /// What remembers the events in flight. Defaults to [`InFlight::new`].
-    pub fn tracker(mut self, tracker: impl Tracker) -> Self {
-        self.tracker = Arc::new(tracker);
-        self
-    }
-
-    /// Adds an interceptor around every handler. Defaults to none.
-    pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
-        self.interceptors.add(Arc::new(interceptor));
-        self
-    }
-
-    /// Adds several interceptors, in their order.
-    pub fn interceptors(mut self, interceptors: impl IntoIterator<Item = Arc<dyn Interceptor>>) -> Self {
-        interceptors.into_iter().for_each(|interceptor| self.interceptors.add(interceptor));
-        self
-    }
-
-    pub(super) fn check(&self, faults: &mut Faults) {
-        faults.at_least_one("worker_count", self.workers);
-        faults.at_least_one("hot_queue_capacity", self.hot_capacity);
-        faults.at_least_one("cold_queue_capacity", self.cold_capacity);
-        faults.at_least_one("queue_bytes", self.queue_bytes);
-        faults.at_least_one("max_attempts", self.retry.max_attempts);
-    }
-
-    /// Checks the settings and starts the workers. Store, registry and metrics are required; the store brings
-    /// the pool with it.
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-270, O-271.
-    /// # use std::sync::Arc;
-    /// # use backstop_core::telemetry;
-    /// use backstop_sql::outbox::dispatcher;
-    ///
-    /// dispatcher::Settings::default().start(Arc::new(telemetry::Outbox::new("outbox")));
-    /// ```
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-269.
-    /// use backstop_sql::{TableName, store::SqlStore};
-    ///
-    /// SqlStore::on(TableName::default());
-    /// ```
-    pub fn start(
-        self,
-        store: Arc<dyn Store>,
-        registry: Registry,
-        metrics: Arc<telemetry::Outbox>,
-    ) -> Result<Dispatcher, Error> {
-        let mut faults = Faults::default();
-        self.check(&mut faults);
-        faults.into_result().map_err(|faults| Error::Settings { faults })?;
-        Ok(Dispatcher::new(self, store, registry, metrics))
-    }
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("worker_count", &self.workers)
-            .field("hot_queue_capacity", &self.hot_capacity)
-            .field("cold_queue_capacity", &self.cold_capacity)
-            .field("queue_bytes", &self.queue_bytes)
-            .field("max_attempts", &self.retry.max_attempts)
-            .field("drain_timeout", &self.drain_timeout)
-            .finish_non_exhaustive()
-    }
-}
-
-/// An event on its way to a worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Queued {
-    /// The event.
-    pub event: Event,
-    /// Where it comes from, which decides the queue it waits in.
-    pub source: Source,
-    /// How many tries have failed before.
-    pub attempts: u32,
-    /// The claim under which it is delivered.
-    pub claim: Option<Claim>,
-    /// How often its row had been claimed or replayed: if given, what becomes of it is written only while that is so.
-    pub generation: Option<i64>,
-}
-
-impl Queued {
-    /// An event that has just been committed.
-    pub fn hot(event: Event) -> Self {
-        Self { event, source: Source::Hot, attempts: 0, claim: None, generation: None }
-    }
-
-    /// An event read from its row.
-    pub fn cold(event: Event, attempts: u32) -> Self {
-        Self { event, source: Source::Cold, attempts, claim: None, generation: None }
-    }
-}
 
 /// Runs handlers: events wait in a hot and a cold queue, workers draw them two to one, and what became of
 /// them is written in batches.
@@ -291,13 +110,15 @@ impl Dispatcher {
     pub fn enqueue(&self, queued: Queued) -> bool {
         let offer = match queued.source {
             Source::Hot if queued.event.is_delayed() => {
-                self.feed.schedule();
+                self.feed.note_delayed();
                 Offer::Refused
             }
-            Source::Hot => match self.feed.leases().take(queued.event.id()) {
-                Some(lease) => self.feed.offer_hot(&queued.event, queued.claim, lease),
-                None => Offer::Duplicate,
-            },
+            Source::Hot => {
+                match self.feed.leases().take(queued.event.id(), Source::Hot, queued.claim.as_ref()) {
+                    Some(lease) => self.feed.offer_hot(&queued.event, queued.claim, lease),
+                    None => Offer::Duplicate,
+                }
+            }
             Source::Cold => self.feed.offer_cold(queued),
         };
         offer != Offer::Refused
@@ -327,6 +148,94 @@ impl Dispatcher {
         let closed = tokio::spawn(closing.close()).await;
         closed.unwrap_or(Err(Error::State("closing the dispatcher was interrupted")))
     }
+}
+
+/// One worker: an event at a time, from the queue to its settlement.
+async fn work(feed: Feed, delivering: Arc<Delivering>, settled: settler::Sender) {
+    while let Some(Waiting { queued, lease }) = feed.next().await {
+        if !delivering.may_begin(&queued, &lease).await {
+            lease.abandon();
+            continue;
+        }
+        let answer = delivering.deliver(&queued).await;
+        let settlement = delivering.decide(&queued, answer);
+        delivering.bury_if_dead(&queued, &lease, &settlement).await;
+        settled.send(Settled::new(queued, settlement, lease)).await;
+    }
+}
+
+/// What workers share: whom an event goes to, what runs around it, and when a failed one is tried again.
+struct Delivering {
+    component: Arc<str>,
+    registry: Registry,
+    retry: Retry,
+    interceptors: Interceptors,
+    burials: Arc<Burials>,
+    renewer: Option<Arc<Renewer>>,
+    metrics: Arc<telemetry::Outbox>,
+}
+
+impl Delivering {
+    /// Whether an event is still this node's, and will be while it is handled: another node may have had the table since it
+    /// was taken, or have the event by now, and only one would be allowed to settle it.
+    async fn may_begin(&self, queued: &Queued, lease: &Lease) -> bool {
+        let mut standing = lease.standing();
+        if let (Standing::NotForLong(claim), Some(renewer)) = (&standing, &self.renewer) {
+            renewer.renew_now(claim.clone()).await;
+            standing = lease.standing();
+        }
+        if matches!(standing, Standing::NotForLong(_) | Standing::RunOut) {
+            tracing::warn!(
+                event_id = queued.event.id(),
+                "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
+            );
+        }
+        standing == Standing::Ours
+    }
+
+    async fn deliver(&self, queued: &Queued) -> Result<Outcome, Failure> {
+        let event = &queued.event;
+        let (entered, ready) = self.interceptors.before(event);
+        let answer = match ready {
+            Ok(()) => self.route_and_call(queued).await,
+            Err(failure) => Err(failure),
+        };
+        self.interceptors.after(entered, event, answer.as_ref().err());
+        answer
+    }
+
+    fn decide(&self, queued: &Queued, answer: Result<Outcome, Failure>) -> Settlement {
+        decide(&self.retry, queued.attempts, answer, Jitter::random())
+    }
+
+    /// Before the row says DEAD: a crash in between writes another letter, and never none. Where the event is another
+    /// node's by now, that one delivers it.
+    async fn bury_if_dead(&self, queued: &Queued, lease: &Lease, settlement: &Settlement) {
+        if let Settlement::Dead { error } = settlement
+            && lease.stands()
+            && !lease.has_run_out()
+        {
+            let attempts = queued.attempts.saturating_add(1);
+            self.burials.bury(&queued.event, attempts, error, &self.metrics).await;
+        }
+    }
+
+    async fn route_and_call(&self, queued: &Queued) -> Result<Outcome, Failure> {
+        let event = &queued.event;
+        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+            return Err(unroutable(event));
+        };
+        let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
+        call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await
+    }
+}
+
+fn unroutable(event: &Event) -> Failure {
+    let (aggregate, kind) = (event.aggregate_type(), event.event_type());
+    Failure::permanent(
+        "unroutable",
+        format!("no handler is registered for aggregate type {aggregate}, event type {kind}"),
+    )
 }
 
 /// What it takes to close a dispatcher, whoever still waits for that.

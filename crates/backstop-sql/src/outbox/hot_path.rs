@@ -47,7 +47,7 @@ impl HotPath {
     }
 
     /// Delivers events that were seen in the table within their transaction, which has committed.
-    pub(super) fn committed(&self, events: &[Event], writing: Writing) {
+    pub(super) fn deliver(&self, events: &[Event], writing: Writing) {
         for event in events {
             self.offer(event, writing);
         }
@@ -55,7 +55,7 @@ impl HotPath {
 
     /// Delivers events whose transaction is said to have committed, as soon as they are found in the table: a driver says
     /// so even where the database rolled the transaction back, and a part of one may have been.
-    pub(super) fn said_to_be_committed(&self, events: &[Event], writing: Writing) {
+    pub(super) fn deliver_if_found(&self, events: &[Event], writing: Writing) {
         for event in events {
             if event.is_delayed() {
                 self.offer(event, writing);
@@ -86,8 +86,8 @@ impl HotPath {
 
     fn offer(&self, event: &Event, writing: Writing) {
         if event.is_delayed() {
-            self.feed.schedule();
-        } else if let Some(lease) = self.feed.leases().commit(event.id(), writing)
+            self.feed.note_delayed();
+        } else if let Some(lease) = self.feed.leases().commit(event.id(), writing, self.claim.as_ref())
             && self.feed.offer_hot(event, self.claim.clone(), lease) == Offer::Refused
         {
             self.disown(event);

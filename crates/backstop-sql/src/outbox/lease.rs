@@ -8,11 +8,11 @@ use backstop_core::clock::Tick;
 use backstop_core::{Clock, Event, SystemClock};
 use tokio::sync::Notify;
 
+use super::claims::Terms;
+use super::feed::Source;
 use super::in_flight::{Hold, Tracker};
-use super::ledger::{Claimed, Committed, Lasts, Ledger, Writing};
-use super::queues::Source;
+use super::ledger::{Claimed, Committed, Ledger, Standing, Writing};
 use crate::Error;
-use crate::renewal::Terms;
 use crate::store::{Claim, Store};
 
 /// So many claims are given back in one statement: a burst that found the hot queue full must not keep the poller from
@@ -46,11 +46,12 @@ impl Leases {
         }))
     }
 
-    /// A lease on an event that was committed or read, unless it is in a hand already.
-    pub(super) fn take(&self, id: &str) -> Option<Lease> {
+    /// A lease on an event that was committed or read, unless it is in a hand already, under the claim that its row was
+    /// written or taken with.
+    pub(super) fn take(&self, id: &str, source: Source, claim: Option<&Claim>) -> Option<Lease> {
         let hold = self.0.tracker.try_acquire(id)?;
         let epoch = self.ledger().take(hold.clone(), SystemClock.ticks());
-        Some(self.lease(hold, epoch))
+        Some(self.lease(hold, epoch, source, claim))
     }
 
     /// Takes the ids of events that were inserted from `since` on, before their transaction commits: from then on the
@@ -77,11 +78,11 @@ impl Leases {
 
     /// A lease on an event whose transaction has committed, unless it is in a hand already, or another event was written
     /// under its id since.
-    pub(super) fn commit(&self, id: &str, writing: Writing) -> Option<Lease> {
+    pub(super) fn commit(&self, id: &str, writing: Writing, claim: Option<&Claim>) -> Option<Lease> {
         let committed = self.ledger().commit(id, writing);
         match committed {
-            Committed::Held(hold, epoch) => Some(self.lease(hold, epoch)),
-            Committed::Unheld => self.take(id),
+            Committed::Held(hold, epoch) => Some(self.lease(hold, epoch, Source::Hot, claim)),
+            Committed::Unheld => self.take(id, Source::Hot, claim),
             Committed::Stale => None,
         }
     }
@@ -114,7 +115,10 @@ impl Leases {
         self.0.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lease(&self, hold: Hold, epoch: u64) -> Lease {
+    fn lease(&self, hold: Hold, epoch: u64, source: Source, claim: Option<&Claim>) -> Lease {
+        if let Some(claim) = claim {
+            self.ledger().claim(&hold, source, claim);
+        }
         Lease { leases: self.clone(), hold: Some(hold), epoch }
     }
 
@@ -211,22 +215,16 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The same, under the claim that the row was written or taken with.
-    pub(super) fn under(self, source: Source, claim: Option<&Claim>) -> Self {
-        if let (Some(hold), Some(claim)) = (&self.hold, claim) {
-            self.leases.ledger().claim(hold, source, claim);
-        }
-        self
-    }
-
     /// Whether no other node has had the table since the event was taken.
     pub(super) fn stands(&self) -> bool {
         self.leases.ledger().is_up_since(self.epoch)
     }
 
-    /// Whether the event is still this one's to begin with: it stands, and nobody here has taken it again.
-    pub(super) fn is_ours(&self) -> bool {
-        self.stands() && self.hold.as_ref().is_some_and(|hold| self.leases.ledger().is_in(hold))
+    /// Whether the event may be handled now.
+    pub(super) fn standing(&self) -> Standing {
+        let now = SystemClock.ticks();
+        let standing = |hold| self.leases.ledger().standing(hold, self.epoch, now);
+        self.hold.as_ref().map_or(Standing::Gone, standing)
     }
 
     /// Whether the claim has run out, so that another node may have the event by now.
@@ -235,16 +233,10 @@ impl Lease {
         self.hold.as_ref().is_some_and(|hold| self.leases.ledger().has_run_out(hold, now))
     }
 
-    /// How long the claim lasts.
-    pub(super) fn lasts(&self) -> Lasts {
-        let now = SystemClock.ticks();
-        self.hold.as_ref().map_or(Lasts::NoLonger, |hold| self.leases.ledger().lasts(hold, now))
-    }
-
     /// What became of the event is on its way to the table, which ends its claim.
     pub(super) fn settling(&self) {
         if let Some(hold) = &self.hold {
-            self.leases.ledger().settle(hold);
+            self.leases.ledger().settling(hold);
         }
     }
 
@@ -259,7 +251,7 @@ impl Lease {
     /// There is no room for the event. Whoever took its row sees to its claim.
     pub(super) fn refused(mut self) {
         if let Some(hold) = self.hold.take() {
-            self.leases.ledger().forget(&hold);
+            self.leases.ledger().refuse(&hold);
             self.leases.release(Some(hold));
         }
     }

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use backstop_core::clock::Tick;
 
+use super::claims::Terms;
+use super::feed::Source;
 use super::in_flight::Hold;
-use super::queues::Source;
-use crate::renewal::Terms;
 use crate::store::Claim;
 
 /// How often giving a row back is tried: its transaction may not have committed yet at the first time.
@@ -76,15 +76,17 @@ pub(super) enum Committed {
     Stale,
 }
 
-/// How long a claim lasts.
+/// Whether an event may be handled now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Lasts {
-    /// Until it is renewed by itself. So does one that there is not.
-    LongEnough,
-    /// It may run out before that.
+pub(super) enum Standing {
+    /// It may: its claim lasts until it is renewed by itself, or there is none.
+    Ours,
+    /// Its claim may run out before that.
     NotForLong(Claimed),
-    /// It has run out.
-    NoLonger,
+    /// Its claim has run out, so that another node may have it by now.
+    RunOut,
+    /// Another node has had the table since it was taken, or somebody here has taken it again.
+    Gone,
 }
 
 /// Whether this node is the one that delivers. Changes are counted, so that what was taken before one is known after it.
@@ -211,9 +213,16 @@ impl Ledger {
         }
     }
 
-    /// Whether an event is in that hand, and has not been taken again by another: a tracker may forget.
-    pub(super) fn is_in(&self, hold: &Hold) -> bool {
-        self.hand(hold).is_some()
+    /// Whether an event that was taken in that epoch may be handled now. A tracker may forget, so that it is in another hand.
+    pub(super) fn standing(&self, hold: &Hold, epoch: u64, now: Tick) -> Standing {
+        let Some(hand) = self.hand(hold).filter(|_| self.is_up_since(epoch)) else { return Standing::Gone };
+        match (&hand.claim, self.terms) {
+            (Some(_), _) if now >= hand.good_until => Standing::RunOut,
+            (Some(claim), Some(terms)) if hand.good_until < now + terms.enough() => {
+                Standing::NotForLong((hold.id.clone(), claim.clone()))
+            }
+            _ => Standing::Ours,
+        }
     }
 
     /// Whether the claim of an event has run out, so that another node may have it by now.
@@ -222,7 +231,7 @@ impl Ledger {
     }
 
     /// What became of an event is on its way to the table.
-    pub(super) fn settle(&mut self, hold: &Hold) {
+    pub(super) fn settling(&mut self, hold: &Hold) {
         if let Some(hand) = self.hand_mut(hold) {
             hand.phase = Phase::Settling;
         }
@@ -231,7 +240,7 @@ impl Ledger {
     /// Lets go of an event, and tells what the tracker is to release: nothing while the poller looks at the table. It may
     /// have read the row before that was settled, and would take the event for one that nobody holds.
     pub(super) fn let_go(&mut self, hold: Hold) -> Option<Hold> {
-        self.forget(&hold);
+        self.refuse(&hold);
         match &mut self.look {
             Some(look) => {
                 look.later.push(hold);
@@ -242,7 +251,7 @@ impl Ledger {
     }
 
     /// Lets go of an event at once, since it was not delivered.
-    pub(super) fn forget(&mut self, hold: &Hold) {
+    pub(super) fn refuse(&mut self, hold: &Hold) {
         if self.hand(hold).is_some() {
             self.hands.remove(&hold.id);
         }
@@ -302,18 +311,6 @@ impl Ledger {
 
     fn claimed(&self) -> impl Iterator<Item = (&Hand, &Claim)> {
         self.hands.values().filter_map(|hand| Some((hand, hand.claim.as_ref()?)))
-    }
-
-    /// How long the claim of an event lasts.
-    pub(super) fn lasts(&self, hold: &Hold, now: Tick) -> Lasts {
-        let (Some(terms), Some(hand)) = (self.terms, self.hand(hold)) else { return Lasts::LongEnough };
-        match &hand.claim {
-            Some(_) if now >= hand.good_until => Lasts::NoLonger,
-            Some(claim) if hand.good_until < now + terms.enough() => {
-                Lasts::NotForLong((hold.id.clone(), claim.clone()))
-            }
-            _ => Lasts::LongEnough,
-        }
     }
 
     pub(super) fn renewed(&mut self, rows: &[Claimed], until: Tick) {

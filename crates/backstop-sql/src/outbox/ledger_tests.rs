@@ -59,7 +59,7 @@ fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
     assert!(!ledger.has_run_out(&hot, later));
     assert_eq!(ledger.lost(&[claimed("hot", 1)], later), 1);
     assert!(ledger.has_run_out(&hot, later));
-    ledger.settle(&cold);
+    ledger.settling(&cold);
     assert_eq!(ledger.lost(&[claimed("cold", 1)], later), 0, "it ends by itself");
     assert!(!ledger.has_run_out(&cold, later));
     assert_eq!(ledger.let_go(hot.clone()), Some(hot));
@@ -72,11 +72,11 @@ fn a_claim_with_less_than_two_periods_left_is_short() {
     let (mut ledger, now) = (Ledger::new(Some(TERMS)), SystemClock.ticks());
     let event = hold("a", 1);
     ledger.take(event.clone(), now);
-    assert_eq!(ledger.lasts(&event, now), Lasts::LongEnough, "it has none");
+    assert_eq!(ledger.standing(&event, 0, now), Standing::Ours, "it has none");
     ledger.claim(&event, Source::Hot, &claim(0));
-    assert_eq!(ledger.lasts(&event, now + SECOND * 10), Lasts::LongEnough);
-    assert_eq!(ledger.lasts(&event, now + SECOND * 11), Lasts::NotForLong(claimed("a", 0)));
-    assert_eq!(ledger.lasts(&event, now + SECOND * 30), Lasts::NoLonger);
+    assert_eq!(ledger.standing(&event, 0, now + SECOND * 10), Standing::Ours);
+    assert_eq!(ledger.standing(&event, 0, now + SECOND * 11), Standing::NotForLong(claimed("a", 0)));
+    assert_eq!(ledger.standing(&event, 0, now + SECOND * 30), Standing::RunOut);
 }
 
 #[test]
@@ -149,10 +149,12 @@ fn whoever_held_an_id_before_it_was_taken_again_has_no_part_in_it_any_more() {
         ledger.take(hold.clone(), now);
         ledger.claim(hold, Source::Cold, &claim(2));
     }
-    assert!(!ledger.is_in(&before) && ledger.is_in(&after));
+    assert_eq!(ledger.standing(&before, 0, now), Standing::Gone);
+    assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
     ledger.claim(&before, Source::Cold, &claim(1));
     ledger.abandon(before.clone(), now);
-    assert!(ledger.is_in(&after) && ledger.unheld().is_empty());
+    assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
+    assert!(ledger.unheld().is_empty());
     assert_eq!(ledger.living(now), [claimed("a", 2)]);
 }
 
@@ -310,7 +312,7 @@ impl World {
 
     fn settle(&mut self, id: &'static str) {
         let Some(held) = self.hands.remove(id) else { return };
-        self.ledger.settle(&held.hold);
+        self.ledger.settling(&held.hold);
         if self.rows.get(id) == Some(&(Row::Due, held.row)) {
             self.rows.insert(id, (Row::Done, held.row));
         }
@@ -360,7 +362,7 @@ impl World {
         assert_eq!(self.tracker.held(), self.ledger.hands.len() + later, "an id is forgotten");
         for (id, held) in &self.hands {
             assert!(self.tracker.try_acquire(id).is_none(), "{id} is in no hand");
-            assert!(self.ledger.is_in(&held.hold));
+            assert!(self.ledger.hand(&held.hold).is_some());
             let is_good = !held.lost && self.now < held.good_until;
             assert_eq!(self.ledger.has_run_out(&held.hold, self.now), !is_good);
         }

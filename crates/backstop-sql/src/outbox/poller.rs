@@ -19,8 +19,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
-use super::dispatcher::Queued;
-use super::feed::{Feed, Offer};
+use super::feed::{Feed, Offer, Queued};
 use crate::store::{Claim, Order, Store};
 use crate::wake_up::WakeOthers;
 use crate::{BoxFuture, Error};

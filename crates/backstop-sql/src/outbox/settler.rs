@@ -14,8 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::dispatcher::Queued;
-use super::feed::Feed;
+use super::feed::{Feed, Queued};
 use super::gate::Trouble;
 use super::lease::Lease;
 use crate::Error;
@@ -75,7 +74,7 @@ impl Settled {
 
     /// Settlements that lead to one status are written and told of together.
     fn status(&self) -> Status {
-        Status::after(&self.settle.settlement)
+        Status::of(&self.settle.settlement)
     }
 
     /// Whether what became of the event is still this node's to tell. That one was handled well always is.
@@ -113,8 +112,8 @@ impl Settler {
         let (sender, receiver) = mpsc::channel(BATCH);
         let closing = Shutdown::new();
         let stuck = Stuck::new(feed.gate().clone());
-        let desk = Desk { store, feed, metrics, strict_order, closing: closing.clone(), stuck };
-        Self { sender: Sender(sender), closing, task: tokio::spawn(desk.settle_all(receiver)) }
+        let writing = Writing { store, feed, metrics, strict_order, closing: closing.clone(), stuck };
+        Self { sender: Sender(sender), closing, task: tokio::spawn(writing.settle_all(receiver)) }
     }
 
     pub(super) fn sender(&self) -> Sender {
@@ -141,7 +140,8 @@ impl Settler {
     }
 }
 
-struct Desk {
+/// The task that writes.
+struct Writing {
     store: Arc<dyn Store>,
     feed: Feed,
     metrics: Arc<telemetry::Outbox>,
@@ -154,7 +154,7 @@ struct Desk {
 /// What settlements the database did not take, by the ids of their events, and why.
 type Refused = HashMap<String, String>;
 
-impl Desk {
+impl Writing {
     async fn settle_all(mut self, mut receiver: mpsc::Receiver<Settled>) {
         let mut batch = Vec::with_capacity(BATCH);
         // What comes in while one batch is written makes the next, so that batches grow with the load.
@@ -172,7 +172,7 @@ impl Desk {
                     _ => settled.lease.abandon(), // its row is still due
                 }
             }
-            if self.stuck.show() {
+            if !self.stuck.is_quiet() && self.stuck.show() {
                 self.feed.leases().scheduled().notify_one(); // the poller has rested meanwhile
             }
         }

@@ -1,10 +1,10 @@
 //! The questions that the outbox asks a database, and the types of the answers.
 
-mod alike;
+mod append;
 mod plain_inserts;
 mod plans;
-mod presence;
 mod row;
+mod settlement;
 mod sql_store;
 mod statements;
 pub(crate) mod words;
@@ -40,7 +40,7 @@ pub enum Status {
 
 impl Status {
     /// The status that a settlement leads to. No two lead to the same.
-    pub(crate) fn after(settlement: &Settlement) -> Self {
+    pub(crate) fn of(settlement: &Settlement) -> Self {
         match settlement {
             Settlement::Deferred { .. } => Self::New,
             Settlement::Done => Self::Done,
@@ -119,7 +119,7 @@ pub struct Born {
 }
 
 impl Born {
-    /// The claim that such a row is delivered under.
+    /// The claim that such a row is delivered under: its number is the column's default.
     pub fn claim(&self) -> Claim {
         Claim { owner: self.owner.clone(), seq: 0 }
     }

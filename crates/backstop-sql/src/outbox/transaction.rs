@@ -57,7 +57,7 @@ impl<DB: Supported> Transaction<DB> {
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
         let transaction = self.open.as_mut().ok_or(Error::NoTransaction)?;
         let before = std::mem::replace(&mut self.unsure, true);
-        let appended = self.writer.append_all(DB::seam(transaction), events).await?;
+        let appended = self.writer.append_all(&mut **transaction, events).await?;
         let ids = appended.ids();
         // An insert tells that the transaction is open, and nothing of events that were appended before.
         let tells = !ids.is_empty() && self.endings.appended.is_empty();
@@ -91,7 +91,7 @@ impl<DB: Supported> Transaction<DB> {
         let mut transaction = self.open.take().ok_or(Error::NoTransaction)?;
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.
         if self.unsure {
-            let present = self.writer.present(DB::seam(&mut transaction), &self.endings.appended).await?;
+            let present = self.writer.present(&mut *transaction, &self.endings.appended).await?;
             self.endings.keep_those(present);
         }
         transaction.commit().await.map_err(Error::database("committing a transaction"))?;

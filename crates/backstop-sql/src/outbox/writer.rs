@@ -163,7 +163,7 @@ impl Appended {
         let events = std::mem::take(&mut self.events);
         self.after_commit(&events);
         if let Some((hot_path, writing)) = self.hot_path() {
-            hot_path.said_to_be_committed(&events, writing);
+            hot_path.deliver_if_found(&events, writing);
         }
     }
 
@@ -182,7 +182,7 @@ impl Appended {
         let events = std::mem::take(&mut self.events);
         self.after_commit(&events);
         if let Some((hot_path, writing)) = self.hot_path() {
-            hot_path.committed(&events, writing);
+            hot_path.deliver(&events, writing);
         }
     }
 

@@ -94,7 +94,7 @@ databases! {
 }
 
 /// A database that components work on, by sqlx's name for it.
-pub trait Supported: sqlx::Database {
+pub trait Supported: sqlx::Database<Connection: Connection> {
     /// What is particular about it.
     #[doc(hidden)]
     fn dialect() -> &'static dyn Dialect;
@@ -113,10 +113,6 @@ pub trait Supported: sqlx::Database {
     fn beside(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
         None
     }
-
-    /// Its connection as the seam.
-    #[doc(hidden)]
-    fn seam(connection: &mut Self::Connection) -> &mut dyn Connection;
 
     /// Begins a transaction that is going to write.
     #[doc(hidden)]

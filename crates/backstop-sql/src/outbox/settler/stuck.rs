@@ -86,7 +86,12 @@ impl Stuck {
         self.in_a_row = 0;
     }
 
-    /// Shows how things stand, and shuts the gate or opens it. Tells whether that lets deliveries go on.
+    /// Whether nothing is or was refused lately, so that there is nothing to show.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.settled.is_empty() && self.taken == 0 && self.gate.trouble().is_none()
+    }
+
+    /// Shuts the gate or opens it, and shows how things stand. Tells whether that lets deliveries go on.
     pub(super) fn show(&mut self) -> bool {
         let events = self.settled.len();
         if self.taken > 0 {
@@ -125,13 +130,13 @@ mod tests {
     use backstop_core::delivery::Settlement;
 
     use super::*;
-    use crate::outbox::dispatcher::Queued;
+    use crate::outbox::feed::{Queued, Source};
     use crate::outbox::in_flight::InFlight;
     use crate::outbox::lease::Leases;
 
     fn refused() -> Settled {
         let event = Event::of_json("OrderPlaced", "{}").unwrap();
-        let lease = Leases::new(Arc::new(InFlight::new()), None).take(event.id()).unwrap();
+        let lease = Leases::new(Arc::new(InFlight::new()), None).take(event.id(), Source::Hot, None).unwrap();
         Settled::new(Queued::hot(event), Settlement::Done, lease)
     }
 

@@ -9,8 +9,8 @@ use backstop_core::codec::{Codec, HeaderCodec, Json};
 use backstop_core::inspect::{Count, Troubled};
 use backstop_core::{Event, Timestamp};
 
-use super::alike::gather;
 use super::row;
+use super::settlement::gather;
 use super::statements::{Held, KEY, Statements, key};
 use super::words::Words;
 use super::{
@@ -24,9 +24,6 @@ use crate::database::{Database, Via};
 use crate::statement::{Statement, Value};
 use crate::stores::{DatabaseKind, Supported};
 use crate::{BoxFuture, Error, TableName, TimeZone};
-
-/// How many bytes of payload one statement carries, well below what servers accept by default.
-const BYTES_PER_STATEMENT: usize = 4 * 1024 * 1024;
 
 /// The columns that hold moments.
 const MOMENTS: [&str; 4] = ["available_at", "created_at", "done_at", "locked_at"];
@@ -52,7 +49,7 @@ pub struct SqlStore {
     pub(super) database: Database,
     pub(super) words: &'static Words,
     pub(super) table: TableName,
-    codec: Arc<dyn HeaderCodec>,
+    pub(super) codec: Arc<dyn HeaderCodec>,
     done: Done,
 }
 
@@ -125,12 +122,6 @@ impl SqlStore {
 
     pub(crate) fn new(database: Database, words: &'static Words, table: TableName) -> Self {
         Self { database, words, table, codec: Arc::new(Json), done: Done::Keep }
-    }
-
-    /// The text of an event's headers: NULL for none, as others write it too.
-    fn headers_of(&self, event: &Event) -> Result<Option<String>, Error> {
-        let headers = event.headers();
-        if headers.is_empty() { Ok(None) } else { Ok(Some(self.codec.write_headers(headers)?)) }
     }
 
     pub(super) fn statements(&self) -> Statements<'_> {
@@ -214,31 +205,6 @@ impl SqlStore {
             }
         }
         Ok(claimed)
-    }
-
-    async fn insert_parts(
-        &self,
-        connection: &mut dyn Connection,
-        events: &[Event],
-        born: Option<&Born>,
-    ) -> Result<(), Error> {
-        let with_headers = |event| Ok((event, self.headers_of(event)?));
-        let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
-        let parts: Vec<_> = in_parts(&events).collect();
-        self.check_within(connection).await?;
-        if let [part] = parts[..] {
-            return connection.execute(&self.statements().insert(part, born)).await.map(drop);
-        }
-        // All or none, also for a caller who goes on after an error.
-        run(connection, "savepoint backstop_append").await?;
-        for part in parts {
-            if let Err(error) = connection.execute(&self.statements().insert(part, born)).await {
-                // The first error is the one that helps.
-                let _ = run(connection, "rollback to savepoint backstop_append").await;
-                return Err(error);
-            }
-        }
-        run(connection, "release savepoint backstop_append").await
     }
 
     async fn count(&self, connection: &mut dyn Connection, status: Status, cap: u32) -> Result<Count, Error> {
@@ -530,25 +496,6 @@ impl SqlStore {
 /// Runs a statement of our own without values.
 pub(super) async fn run(connection: &mut dyn Connection, text: &str) -> Result<(), Error> {
     connection.execute(&Statement::plain(text)).await.map(drop)
-}
-
-/// Splits events into what one statement may hold: so many rows, and so many bytes.
-fn in_parts<'a, 'e>(
-    events: &'a [(&'e Event, Option<String>)],
-) -> impl Iterator<Item = &'a [(&'e Event, Option<String>)]> {
-    let mut rest = events;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fits = rest.iter().take(ROWS_PER_STATEMENT).take_while(|(event, headers)| {
-            let size = event.payload_json().len() + headers.as_ref().map_or(0, String::len);
-            let first = bytes == 0;
-            bytes += size;
-            first || bytes <= BYTES_PER_STATEMENT
-        });
-        let part;
-        (part, rest) = rest.split_at(fits.count());
-        (!part.is_empty()).then_some(part)
-    })
 }
 
 impl fmt::Debug for SqlStore {

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use backstop_core::{Event, Timestamp};
+use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
-use super::alike::{Alike, Fence, cut};
 use super::words::{Words, hint};
-use super::{
-    After, At, Born, Claim, DeadFilter, Done, Due, Order, Place, Purgeable, Status, Unreadable, row,
-};
+use super::{After, At, Claim, DeadFilter, Done, Due, Order, Place, Purgeable, Status, row};
 use crate::TableName;
 use crate::database::Database;
 use crate::database::rows::Rows;
-use crate::database::statement::{Part, Parts, Plain, Statement, Value};
+use crate::database::statement::{Part, Parts, Plain, Statement};
 
 /// The column that holds the key.
 pub(super) const KEY: &str = "event_id";
@@ -41,7 +38,7 @@ pub(super) enum Held<'a> {
 /// What statements are made of.
 impl<'a> Statements<'a> {
     /// A statement; `{table}` in it stands for the table's name, and `{by_key}` for what makes it reach rows by their keys.
-    fn sql(&self, template: &str, parts: Parts<'_>) -> Statement {
+    pub(super) fn sql(&self, template: &str, parts: Parts<'_>) -> Statement {
         let (table, by_key) = (Plain(self.table.as_str()), Plain(self.database.dialect().by_key()));
         let known: [(&str, &dyn Part); 2] = [("table", &table), ("by_key", &by_key)];
         let parts: Vec<_> = known.iter().chain(parts).copied().collect();
@@ -52,7 +49,7 @@ impl<'a> Statements<'a> {
         self.moment(at, TimeDelta::zero())
     }
 
-    fn before(self, at: At, span: Duration) -> impl Fn(&mut Statement) + Send + Sync + 'a {
+    pub(super) fn before(self, at: At, span: Duration) -> impl Fn(&mut Statement) + Send + Sync + 'a {
         self.moment(at, -delta(span))
     }
 
@@ -61,7 +58,7 @@ impl<'a> Statements<'a> {
     }
 
     /// The earlier of a moment and `at` plus `offset`.
-    fn not_after<'p>(
+    pub(super) fn not_after<'p>(
         self,
         moment: &'p dyn Part,
         at: At,
@@ -78,90 +75,20 @@ impl<'a> Statements<'a> {
 
     /// When a row was created that becomes due at `at` or later: by then. One that was written by a clock that is ahead,
     /// elsewhere or by an older version, is not put off until then, nor due before it was created.
-    fn created_by(self, at: At) -> impl Fn(&mut Statement) + use<'a> {
+    pub(super) fn created_by(self, at: At) -> impl Fn(&mut Statement) + use<'a> {
         move |statement| self.not_after(&Plain(self.words.created_at), at, TimeDelta::zero())(statement)
     }
 
     /// The condition that a row is one of these.
-    fn one_of<'i>(self, ids: &'i [&'i str]) -> impl Fn(&mut Statement) + Send + Sync + use<'a, 'i> {
+    pub(super) fn one_of<'i>(
+        self,
+        ids: &'i [&'i str],
+    ) -> impl Fn(&mut Statement) + Send + Sync + use<'a, 'i> {
         move |statement| self.database.dialect().push_one_of(statement, KEY, ids)
     }
 
     fn hint(&self, index: &str) -> String {
         hint(index, self.table)
-    }
-}
-
-/// Into the table.
-impl Statements<'_> {
-    /// Inserts events, each with the text of its headers. What happened later than now, by the clock of a writer that
-    /// is ahead, is created now.
-    pub(super) fn insert(&self, events: &[(&Event, Option<String>)], born: Option<&Born>) -> Statement {
-        let claim = Plain(if born.is_some() { ", locked_by, locked_at" } else { "" });
-        let now = self.database.dialect().once(At::Database);
-        let rows = |statement: &mut Statement| {
-            statement.list(events.iter().zip(0..), |statement, ((event, headers), place)| {
-                self.push_row(statement, event, headers.as_ref(), born, (now, place));
-            });
-        };
-        self.sql(
-            "insert into {table} (event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, \
-             status, attempts, available_at, created_at{claim}) values {rows}",
-            &[("claim", &claim), ("rows", &rows)],
-        )
-    }
-
-    fn push_row(
-        &self,
-        statement: &mut Statement,
-        event: &Event,
-        headers: Option<&String>,
-        born: Option<&Born>,
-        (now, place): (At, i64),
-    ) {
-        let dialect = self.database.dialect();
-        let payload = |statement: &mut Statement| dialect.bind_json(statement, event.payload_json().into());
-        let headers = |statement: &mut Statement| dialect.bind_json(statement, Value::Text(headers.cloned()));
-        // Those of one statement stay in their order, whatever their ids are.
-        let occurred_at = event.occurred_at();
-        let created_at = self.not_after(&occurred_at, now, TimeDelta::microseconds(place));
-        let delayed_until = event.available_at().filter(|_| event.is_delayed());
-        let available_at: &dyn Part = match &delayed_until {
-            Some(moment) => moment,
-            None => &created_at,
-        };
-        let claim = |statement: &mut Statement| match born {
-            // Nobody delivers a delayed event from memory, so it is nobody's yet.
-            Some(_) if event.is_delayed() => {
-                statement.push(", null, null");
-            }
-            Some(born) => {
-                let since = self.before(At::Database, born.age);
-                statement.write(", {owner}, {since}", &[("owner", &&*born.owner), ("since", &since)]);
-            }
-            None => {}
-        };
-        statement.write(
-            "({id}, {type}, {aggregate_type}, {aggregate_id}, {tenant_id}, {payload}, {headers}, 0, 0, \
-             {available_at}, {created_at}{claim})",
-            &[
-                ("id", &event.id()),
-                ("type", &event.event_type()),
-                ("aggregate_type", &event.aggregate_type()),
-                ("aggregate_id", &event.aggregate_id()),
-                ("tenant_id", &event.tenant_id()),
-                ("payload", &payload),
-                ("headers", &headers),
-                ("available_at", available_at),
-                ("created_at", &created_at),
-                ("claim", &claim),
-            ],
-        );
-    }
-
-    /// Which of the events are in the table.
-    pub(super) fn present(&self, ids: &[&str]) -> Statement {
-        self.sql("select event_id from {table} where {these}", &[("these", &self.one_of(ids))])
     }
 }
 
@@ -286,95 +213,8 @@ impl<'a> Statements<'a> {
     }
 }
 
-/// What became of events.
+/// Rights.
 impl Statements<'_> {
-    /// Settles rows that end alike, each with its own delay and error.
-    pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
-        let Alike { ids, delays, errors, .. } = alike;
-        let dialect = self.database.dialect();
-        let at = dialect.once(at);
-        let template = match alike.status {
-            Status::Done if self.done == Done::Delete => "{delete} where {settleable}",
-            Status::Done => {
-                "update {table}{by_key} set status = 1, done_at = {now}, locked_by = null, locked_at = null \
-                 where {settleable}"
-            }
-            Status::New => {
-                "update {table}{by_key} set status = 0, available_at = {later}, created_at = {created_at}, \
-                 locked_by = null, locked_at = null where {settleable}"
-            }
-            Status::Retry => {
-                "update {table}{by_key} set status = 2, attempts = attempts + 1, available_at = {later}, \
-                 created_at = {created_at}, last_error = {error}, locked_by = null, locked_at = null \
-                 where {settleable}"
-            }
-            // When it died is recorded, so that a purge counts its age from then on.
-            Status::Dead => {
-                "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, \
-                 locked_by = null, locked_at = null where {settleable}"
-            }
-        };
-        let later =
-            |statement: &mut Statement| self.database.push_own_moment(statement, KEY, at, ids, delays);
-        let error = |statement: &mut Statement| dialect.own_text(statement, KEY, ids, errors);
-        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
-        self.sql(
-            template,
-            &[
-                ("delete", &Plain(dialect.delete_by_key(self.table))),
-                ("now", &self.now(at)),
-                ("later", &later),
-                ("created_at", &self.created_by(at)),
-                ("error", &error),
-                ("settleable", &settleable),
-            ],
-        )
-    }
-
-    /// The ids of those rows that a settlement would still change.
-    pub(super) fn unsettled(&self, alike: &Alike<'_>) -> Statement {
-        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
-        self.sql("select event_id from {table} where {settleable}", &[("settleable", &settleable)])
-    }
-
-    /// Adds the condition that the rows may still be settled: terminal rows are final, and a row that is not as it was
-    /// when its event was delivered is somebody else's.
-    fn push_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
-        statement.push("status not in (1, 3) and ");
-        match alike.fence {
-            Fence::Pending => {}
-            Fence::Generation(generation) => {
-                statement.push("claim_seq = ").bind(generation).push(" and ");
-            }
-            Fence::Claim(claim) => push_claimed(statement, claim),
-        }
-        self.one_of(&alike.ids)(statement);
-        if let (Status::Retry, Some(attempts)) = (alike.status, alike.attempts) {
-            statement.push(" and attempts = ").bind(i64::from(attempts));
-        }
-    }
-
-    /// Buries a row whose id is not text.
-    pub(super) fn bury_by_key(&self, at: At, row: &Unreadable, key: &[u8]) -> Statement {
-        let error = cut(&row.error());
-        let claimed = |statement: &mut Statement| {
-            if let Some(claim) = &row.claim {
-                push_claimed(statement, self::key(claim));
-            }
-        };
-        let bytes = |statement: &mut Statement| {
-            statement.bind(Value::Bytes(key.to_vec()));
-        };
-        let this = |statement: &mut Statement| {
-            statement.write(self.words.key_of_bytes, &[("key", &bytes)]);
-        };
-        self.sql(
-            "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, locked_by = null, \
-             locked_at = null where status not in (1, 3) and {claimed}{this}",
-            &[("error", &error.as_str()), ("now", &self.now(at)), ("claimed", &claimed), ("this", &this)],
-        )
-    }
-
     /// A statement that changes nothing and needs the right to change every column that a delivery changes.
     pub(super) fn may_update(&self) -> Statement {
         self.sql(
@@ -514,7 +354,7 @@ pub(super) fn key(claim: &Claim) -> (&str, i64) {
     (&claim.owner, claim.seq)
 }
 
-fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
+pub(super) fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {
     statement.write("locked_by = {owner} and claim_seq = {seq} and ", &[("owner", &owner), ("seq", &seq)]);
 }
 

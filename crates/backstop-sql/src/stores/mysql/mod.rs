@@ -8,10 +8,10 @@ mod outbox;
 
 use std::sync::Arc;
 
-use sqlx::{MySql, MySqlConnection, Pool, Transaction};
+use sqlx::{MySql, Pool, Transaction};
 
 use super::Supported;
-use crate::connection::{Connection, Connections};
+use crate::connection::Connections;
 use crate::database::beside::Beside;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
@@ -33,10 +33,6 @@ impl Supported for MySql {
 
     fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
         Some(Arc::new(Beside::of(pool)))
-    }
-
-    fn seam(connection: &mut MySqlConnection) -> &mut dyn Connection {
-        connection
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {

@@ -118,6 +118,10 @@ impl Dialect for PostgresDialect {
         StillIn::WhenMissing("savepoint backstop_commit")
     }
 
+    fn refused_within(&self) -> Option<&'static str> {
+        None // a transaction that has failed refuses everything
+    }
+
     fn migration_begin(&self) -> &'static str {
         "BEGIN"
     }

@@ -8,13 +8,13 @@ mod outbox;
 
 use std::sync::Arc;
 
-use sqlx::{Connection as _, Pool, SqlSafeStr as _, Sqlite, SqliteConnection, Transaction};
+use sqlx::{Connection as _, Pool, SqlSafeStr as _, Sqlite, Transaction};
 
 #[cfg(feature = "sea-orm")]
 pub(crate) use connection::{read_time, write_time};
 
 use super::Supported;
-use crate::connection::{Connection, Connections};
+use crate::connection::Connections;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share};
 use crate::outbox::store::words::Words;
@@ -31,10 +31,6 @@ impl Supported for Sqlite {
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {
         Arc::new(pool)
-    }
-
-    fn seam(connection: &mut SqliteConnection) -> &mut dyn Connection {
-        connection
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {

@@ -1,11 +1,12 @@
-//! Settlements that end alike, gathered so that one statement writes them all.
+//! What became of events, written down: settlements that end alike are gathered, and one statement writes them all.
 
 use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
 
-use super::statements::{delta, key};
-use super::{Settle, Status};
+use super::statements::{KEY, Statements, delta, key, push_claimed};
+use super::{At, Done, Settle, Status, Unreadable};
+use crate::database::statement::{Plain, Statement, Value};
 
 /// How many rows one statement settles, well below what any database allows as bound values.
 const ROWS: usize = 500;
@@ -56,7 +57,7 @@ impl<'a> Fence<'a> {
 pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
     let mut groups: BTreeMap<_, Vec<&Settle>> = BTreeMap::new();
     for settle in settles {
-        let status = Status::after(&settle.settlement);
+        let status = Status::of(&settle.settlement);
         // Only a retry is fenced by them, so nothing else is kept apart for their sake.
         let attempts = settle.attempts.filter(|_| status == Status::Retry);
         groups.entry((status, Fence::of(settle), attempts)).or_default().push(settle);
@@ -68,7 +69,7 @@ pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
             fence,
             attempts,
             ids: settles.iter().map(|settle| settle.id.as_str()).collect(),
-            delays: settles.iter().filter_map(|settle| settle.settlement.after()).map(delta).collect(),
+            delays: settles.iter().filter_map(|settle| settle.settlement.delay()).map(delta).collect(),
             errors: settles.iter().filter_map(|settle| settle.settlement.error()).map(cut).collect(),
         })
     });
@@ -82,6 +83,95 @@ pub(super) fn cut(error: &str) -> String {
     match error.char_indices().nth(MAX_ERROR_CHARS) {
         None => error,
         Some(_) => error.chars().take(MAX_ERROR_CHARS - 3).chain("...".chars()).collect(),
+    }
+}
+
+impl Statements<'_> {
+    /// Settles rows that end alike, each with its own delay and error.
+    pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
+        let Alike { ids, delays, errors, .. } = alike;
+        let dialect = self.database.dialect();
+        let at = dialect.once(at);
+        let template = match alike.status {
+            Status::Done if self.done == Done::Delete => "{delete} where {settleable}",
+            Status::Done => {
+                "update {table}{by_key} set status = 1, done_at = {now}, locked_by = null, locked_at = null \
+                 where {settleable}"
+            }
+            Status::New => {
+                "update {table}{by_key} set status = 0, available_at = {later}, created_at = {created_at}, \
+                 locked_by = null, locked_at = null where {settleable}"
+            }
+            Status::Retry => {
+                "update {table}{by_key} set status = 2, attempts = attempts + 1, available_at = {later}, \
+                 created_at = {created_at}, last_error = {error}, locked_by = null, locked_at = null \
+                 where {settleable}"
+            }
+            // When it died is recorded, so that a purge counts its age from then on.
+            Status::Dead => {
+                "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, \
+                 locked_by = null, locked_at = null where {settleable}"
+            }
+        };
+        let later =
+            |statement: &mut Statement| self.database.push_own_moment(statement, KEY, at, ids, delays);
+        let error = |statement: &mut Statement| dialect.own_text(statement, KEY, ids, errors);
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+        self.sql(
+            template,
+            &[
+                ("delete", &Plain(dialect.delete_by_key(self.table))),
+                ("now", &self.now(at)),
+                ("later", &later),
+                ("created_at", &self.created_by(at)),
+                ("error", &error),
+                ("settleable", &settleable),
+            ],
+        )
+    }
+
+    /// The ids of those rows that a settlement would still change.
+    pub(super) fn unsettled(&self, alike: &Alike<'_>) -> Statement {
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+        self.sql("select event_id from {table} where {settleable}", &[("settleable", &settleable)])
+    }
+
+    /// Adds the condition that the rows may still be settled: terminal rows are final, and a row that is not as it was
+    /// when its event was delivered is somebody else's.
+    fn push_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
+        statement.push("status not in (1, 3) and ");
+        match alike.fence {
+            Fence::Pending => {}
+            Fence::Generation(generation) => {
+                statement.push("claim_seq = ").bind(generation).push(" and ");
+            }
+            Fence::Claim(claim) => push_claimed(statement, claim),
+        }
+        self.one_of(&alike.ids)(statement);
+        if let (Status::Retry, Some(attempts)) = (alike.status, alike.attempts) {
+            statement.push(" and attempts = ").bind(i64::from(attempts));
+        }
+    }
+
+    /// Buries a row whose id is not text.
+    pub(super) fn bury_by_key(&self, at: At, row: &Unreadable, key: &[u8]) -> Statement {
+        let error = cut(&row.error());
+        let claimed = |statement: &mut Statement| {
+            if let Some(claim) = &row.claim {
+                push_claimed(statement, self::key(claim));
+            }
+        };
+        let bytes = |statement: &mut Statement| {
+            statement.bind(Value::Bytes(key.to_vec()));
+        };
+        let this = |statement: &mut Statement| {
+            statement.write(self.words.key_of_bytes, &[("key", &bytes)]);
+        };
+        self.sql(
+            "update {table}{by_key} set status = 3, last_error = {error}, done_at = {now}, locked_by = null, \
+             locked_at = null where status not in (1, 3) and {claimed}{this}",
+            &[("error", &error.as_str()), ("now", &self.now(at)), ("claimed", &claimed), ("this", &this)],
+        )
     }
 }
 
