@@ -22,6 +22,7 @@ pub mod burial;
 pub mod calling;
 pub mod clock;
 pub mod codec;
+pub mod config;
 pub mod delivery;
 pub mod event;
 pub mod failure;

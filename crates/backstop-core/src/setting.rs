@@ -16,15 +16,28 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingFault {
-    /// The setting, by the name of its method.
+    /// The group it stands in, such as `breaker`; empty for a setting of the component itself.
+    pub group: String,
+    /// The setting, by its key or by the name of its method.
     pub setting: &'static str,
     /// The rule, worded to follow the setting: "must not be empty".
     pub rule: String,
 }
 
+impl SettingFault {
+    /// The setting with its groups, as `breaker.consecutive-failures`.
+    pub fn path(&self) -> String {
+        if self.group.is_empty() {
+            self.setting.to_owned()
+        } else {
+            format!("{}.{}", self.group, self.setting)
+        }
+    }
+}
+
 impl fmt::Display for SettingFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.setting, self.rule)
+        write!(f, "{} {}", self.path(), self.rule)
     }
 }
 
@@ -46,7 +59,17 @@ pub struct Faults(Vec<SettingFault>);
 impl Faults {
     /// Notes a rule that a setting breaks.
     pub fn add(&mut self, setting: &'static str, rule: impl Into<String>) {
-        self.0.push(SettingFault { setting, rule: rule.into() });
+        self.0.push(SettingFault { group: String::new(), setting, rule: rule.into() });
+    }
+
+    /// Notes the faults of a group of settings under its name.
+    pub fn under(&mut self, group: &str, check: impl FnOnce(&mut Self)) {
+        let before = self.0.len();
+        check(self);
+        for fault in &mut self.0[before..] {
+            let dot = if fault.group.is_empty() { "" } else { "." };
+            fault.group = format!("{group}{dot}{}", fault.group);
+        }
     }
 
     /// A number that must not be zero.
