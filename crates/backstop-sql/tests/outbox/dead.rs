@@ -207,7 +207,7 @@ async fn a_replay_ends_although_the_events_die_again_and_new_ones_die_meanwhile(
         .start()
         .await
         .unwrap();
-    let (store, died) = crate::dying::Dying::around(shop.store.clone(), shop.pool.clone());
+    let (store, died) = crate::dying::Dying::around(&shop);
     let replayed = DeadEvents::of(store).replay_all(DeadFilter::default()).batch_size(1).run().await.unwrap();
     assert_eq!((replayed, died.load(Ordering::SeqCst)), (5, 5));
     watched.let_go(1);

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use crate::flaky::Flaky;
 use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
 use crate::spied::Spied;
-use crate::steps::{orders, run, until_count, until_status};
+use crate::steps::{orders, until_count, until_status};
 
 /// Takes what it is given while it has room, and remembers it.
 #[derive(Clone, Default)]
@@ -94,7 +94,7 @@ async fn one_cycle_hands_on_each_due_event_once_with_its_tries() {
     let shop = Shop::open().await;
     let events = orders(3);
     shop.insert(&events).await;
-    run(&shop, "update outbox_event set attempts = 4, status = 2 where event_id = '0001'").await;
+    shop.run("update outbox_event set attempts = 4, status = 2 where event_id = '0001'").await;
     let taking = Taking::default();
     let poller = poller(&shop.store, Settings::default(), taking.clone());
     assert!(taking.ids().is_empty(), "it does not run before it is told to");
@@ -322,7 +322,7 @@ async fn a_row_as_it_is_read_has_its_event_its_tries_and_the_claim_it_was_read_u
     let event =
         Event::of("OrderPlaced").id("1").aggregate("Order", "42").header("a", "b").json(&[1]).unwrap();
     shop.insert(std::slice::from_ref(&event)).await;
-    run(&shop, "update outbox_event set attempts = 3").await;
+    shop.run("update outbox_event set attempts = 3").await;
     let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 9, order: Order::Due, after: None };
     let polled = shop.store.poll(due).await.unwrap().remove(0);
     assert_eq!((polled.id.as_str(), polled.attempts, polled.claim), ("1", 3, None));

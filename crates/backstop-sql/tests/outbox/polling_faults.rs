@@ -18,7 +18,7 @@ use crate::flaky::Flaky;
 use crate::harness::{DEAD, DONE, NEVER, Shop, metrics, order};
 use crate::logs::Logs;
 use crate::spied::Spied;
-use crate::steps::{commit, orders, run, until_count, until_status};
+use crate::steps::{commit, orders, until_count, until_status};
 
 /// Rules: O-353, O-442.
 #[tokio::test]
@@ -26,12 +26,9 @@ async fn a_row_that_cannot_be_decoded_is_dead_and_the_rest_of_the_batch_flows() 
     let logs = Logs::catch();
     let shop = Shop::open().await;
     shop.insert(&orders(5)).await;
-    run(
-        &shop,
-        "update outbox_event set headers = 'not json', payload = '\"secret\"' where event_id = '0001'",
-    )
-    .await;
-    run(&shop, "update outbox_event set headers = '{\"a\": 1}' where event_id = '0003'").await;
+    shop.run("update outbox_event set headers = 'not json', payload = '\"secret\"' where event_id = '0001'")
+        .await;
+    shop.run("update outbox_event set headers = '{\"a\": 1}' where event_id = '0003'").await;
     let recorder = Recording::new();
     let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
     until_count(&shop, DONE, 3).await;
@@ -88,7 +85,7 @@ async fn a_row_that_is_gone_when_it_is_to_be_buried_is_no_trouble() {
     let logs = Logs::catch();
     let shop = Shop::open().await;
     shop.insert(&orders(2)).await;
-    run(&shop, "update outbox_event set headers = 'not json' where event_id = '0000'").await;
+    shop.run("update outbox_event set headers = 'not json' where event_id = '0000'").await;
     let pool = shop.pool.clone();
     let store = Spied::of(&shop.store).after_read(move || {
         let pool = pool.clone();

@@ -11,11 +11,11 @@ use tracing::Level;
 
 use crate::harness::{DEAD, DONE, NEW, RETRY, Row, Shop, order};
 use crate::logs::Logs;
-use crate::steps::{HOUR, dispatch, due_in, run, tried, until_status};
+use crate::steps::{HOUR, dispatch, due_in, tried, until_status};
 
 /// The row of an event that was tried `attempts` times before and is answered so now.
 async fn settled(shop: &Shop, settings: Settings, attempts: u32, handler: impl Handler) -> Row {
-    run(shop, "delete from outbox_event").await;
+    shop.run("delete from outbox_event").await;
     shop.insert(&[order("1")]).await;
     sqlx::query("update outbox_event set attempts = ?, last_error = 'earlier'")
         .bind(attempts)
@@ -194,10 +194,8 @@ async fn every_answer_settles_its_row_exactly_once_and_lets_go_of_its_id() {
     ];
     for (answer, status) in answers.into_iter().zip([DONE, NEW, DEAD, RETRY, DEAD, RETRY]) {
         let shop = Shop::open().await;
-        run(&shop, "create table written (status int)").await;
-        run(
-            &shop,
-            "create trigger write after update on outbox_event begin insert into written values (new.status); end",
+        shop.run("create table written (status int)").await;
+        shop.run("create trigger write after update on outbox_event begin insert into written values (new.status); end",
         )
         .await;
         shop.insert(&[order("1")]).await;

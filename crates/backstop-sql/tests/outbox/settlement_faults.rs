@@ -17,7 +17,7 @@ use crate::flaky::Flaky;
 use crate::harness::{DONE, NEW, RETRY, Shop, metrics, order};
 use crate::logs::Logs;
 use crate::spied::Spied;
-use crate::steps::{commit, dispatch, due_in, orders, placed, run, tried, until_count, until_status};
+use crate::steps::{commit, dispatch, due_in, orders, placed, tried, until_count, until_status};
 
 #[tokio::test]
 async fn a_handler_that_panics_has_failed_and_its_worker_goes_on() {
@@ -185,7 +185,7 @@ async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_in
     for trouble_stays in [false, true] {
         let shop = Shop::open().await;
         if trouble_stays {
-            run(&shop, REFUSE_BAD).await; // one of them for ever, which stops nobody
+            shop.run(REFUSE_BAD).await; // one of them for ever, which stops nobody
         }
         let (store, switches) = Flaky::around(shop.store.clone());
         let builder = shop.outbox().store(store).worker_count(1); // with an interval of an hour
@@ -210,9 +210,8 @@ async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_in
 async fn refusals_that_are_not_in_a_row_stop_nobody() {
     let logs = Logs::catch();
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
-    run(
-        &shop,
+    shop.run(REFUSE_BAD).await;
+    shop.run(
         "create trigger refuse_worse before update on outbox_event when new.event_id in ('worse', 'worst')
          begin select raise(abort, 'refused on purpose'); end",
     )
@@ -232,7 +231,7 @@ async fn refusals_that_are_not_in_a_row_stop_nobody() {
 #[tokio::test]
 async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried() {
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
+    shop.run(REFUSE_BAD).await;
     let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
     commit(&outbox, vec![order("bad")]).await;
     tokio::time::sleep(Duration::from_secs(4)).await; // it is tried after 0, 1 and 3 s
@@ -244,13 +243,13 @@ async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried
 #[tokio::test]
 async fn in_strict_order_nothing_is_settled_behind_what_the_database_refuses() {
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
+    shop.run(REFUSE_BAD).await;
     let outbox = Outbox::ordered(shop.pool.clone()).interval(Duration::from_millis(5));
     let outbox = outbox.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
     commit(&outbox, ["bad", "c", "d"].map(order).to_vec()).await;
     eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
     assert_eq!(shop.count(NEW).await, 3);
-    run(&shop, "drop trigger refuse").await;
+    shop.run("drop trigger refuse").await;
     until_count(&shop, DONE, 3).await;
     outbox.close().await.unwrap();
 }
@@ -295,7 +294,7 @@ const REFUSE_BAD: &str = "create trigger refuse before update on outbox_event wh
 #[tokio::test]
 async fn one_settlement_that_cannot_be_written_does_not_sink_those_beside_it() {
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
+    shop.run(REFUSE_BAD).await;
     let gate = Slow::gated();
     let outbox =
         shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
@@ -311,7 +310,7 @@ async fn one_settlement_that_cannot_be_written_does_not_sink_those_beside_it() {
 #[tokio::test]
 async fn a_try_is_counted_once_also_when_a_settlement_beside_it_cannot_be_written() {
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
+    shop.run(REFUSE_BAD).await;
     let gate = Slow::gated().then(Failing::always());
     let outbox =
         shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
