@@ -46,6 +46,11 @@ impl Shop {
 }
 
 impl<DB: Database> Shop<DB> {
+    /// Another shop, on a database of the same kind.
+    pub(crate) async fn another(&self) -> Self {
+        shop().await.unwrap()
+    }
+
     /// An outbox on the shop's table whose poller sleeps unless it is nudged, and whose retries come never:
     /// tests decide what runs when.
     pub(crate) fn outbox(&self) -> Builder<DB, SingleNode> {
