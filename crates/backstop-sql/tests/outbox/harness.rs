@@ -11,8 +11,8 @@ use backstop_sql::outbox::{Builder, SingleNode};
 use backstop_sql::store::Store;
 use sqlx::Sqlite;
 
+use crate::fresh::Fresh;
 pub(crate) use crate::fresh::{Database, State as Row};
-use crate::fresh::{Fresh, migrated};
 
 /// Longer than any test runs: whoever waits this long was not woken.
 pub(crate) const NEVER: Duration = Duration::from_secs(3_600);
@@ -33,7 +33,8 @@ impl<DB: Database> Deref for Shop<DB> {
 
 /// A shop on any database, for suites; `None` where there is no server for it.
 pub(crate) async fn shop<DB: Database>() -> Option<Shop<DB>> {
-    let database = migrated::<DB>().await?;
+    let database = DB::make_schema().await?;
+    database.store.migrate().await.unwrap();
     database.run("create table shop_order (id varchar(36))").await;
     Some(Shop { store: Arc::new(database.store.clone()), database })
 }

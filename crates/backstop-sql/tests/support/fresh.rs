@@ -36,6 +36,11 @@ pub(crate) trait Database: Supported {
 
     /// Makes an empty one; `None` where there is no server for it, and then the test is marked as skipped.
     async fn make() -> Option<Fresh<Self>>;
+
+    /// Makes an empty schema in a database that others use too, where that costs less.
+    async fn make_schema() -> Option<Fresh<Self>> {
+        Self::make().await
+    }
 }
 
 impl Database for Sqlite {
@@ -55,6 +60,12 @@ impl Database for Postgres {
         let database = servers::postgres().await?;
         let pool = backstop_sql::postgres::open_sized(&database.url(), CONNECTIONS).await.unwrap();
         Some(Fresh::of(pool, database.url(), database))
+    }
+
+    async fn make_schema() -> Option<Fresh<Self>> {
+        let schema = servers::postgres_schema().await?;
+        let pool = backstop_sql::postgres::open_sized(&schema.url(), CONNECTIONS).await.unwrap();
+        Some(Fresh::of(pool, schema.url(), schema))
     }
 }
 
