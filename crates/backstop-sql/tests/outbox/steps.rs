@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backstop_core::{Event, Handler};
 use backstop_sql::outbox::{Dispatcher, Registry, dispatcher};
-use backstop_sql::store::At;
+use backstop_sql::store::{At, DatabaseKind};
 use backstop_sql::{Outbox, Supported};
 use backstop_testkit::eventually;
 
@@ -47,6 +47,13 @@ pub(crate) async fn due_in(shop: &Shop<impl Database>, id: &str) -> f64 {
     let now = shop.store.next_due(At::Database, None).await.unwrap().unwrap().asked_at;
     let due = shop.row(id).await.available_at.unwrap() - now;
     due.as_seconds_f64()
+}
+
+/// Makes a row of another program's, whose headers nobody can read.
+pub(crate) async fn make_unreadable(shop: &Shop<impl Database>, id: &str) {
+    // Columns of the type JSON take no other text.
+    let headers = if shop.kind == DatabaseKind::Sqlite { "not json" } else { "[]" };
+    shop.set(id, &format!("headers = '{headers}'")).await;
 }
 
 /// A registry with one handler, for orders that were placed.
