@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Handler};
 use backstop_sql::outbox::{Dispatcher, Registry, dispatcher};
-use backstop_sql::store::{At, DatabaseKind};
+use backstop_sql::store::{At, DatabaseKind, Settle};
 use backstop_sql::{Outbox, Supported};
 use backstop_testkit::eventually;
 
@@ -47,6 +48,13 @@ pub(crate) async fn due_in(shop: &Shop<impl Database>, id: &str) -> f64 {
     let now = shop.store.next_due(At::Database, None).await.unwrap().unwrap().asked_at;
     let due = shop.row(id).await.available_at.unwrap() - now;
     due.as_seconds_f64()
+}
+
+/// Settles a row as handled, just now.
+pub(crate) async fn settle_done(shop: &Shop<impl Database>, id: &str) {
+    let (id, settlement) = (id.to_owned(), Settlement::Done);
+    let settle = Settle { id, claim: None, attempts: None, generation: None, settlement };
+    assert_eq!(shop.store.settle(At::Database, &[settle]).await.unwrap(), 1);
 }
 
 /// Makes a row of another program's, whose headers nobody can read.
