@@ -107,6 +107,7 @@ database_suite! {
             assert_eq!(shop.row(id).await.locked_by, None, "{id}");
         }
         gate.open();
+        store.let_go(1_000); // another look may have begun, and closing waits for it
         outbox.close().await.unwrap();
         assert!(store.asked().iter().all(|asked| asked.owner().is_none()));
     }
@@ -134,6 +135,7 @@ database_suite! {
             assert_eq!(shop.row(id).await.locked_by.as_deref(), Some("node-a"), "{id}");
         }
         gate.open();
+        store.let_go(1_000); // another look may have begun, and closing waits for it
         outbox.close().await.unwrap();
         assert_eq!(shop.count(DONE).await, 2);
         let as_asked = |asked: &Asked| matches!(asked, Asked::Claim { owner, timeout, .. } if owner == "node-a" && *timeout == MINUTE);

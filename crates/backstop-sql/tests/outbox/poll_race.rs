@@ -27,7 +27,7 @@ database_suite! {
         gate.open();
         eventually("the event to be done", async || shop.row("1").await.status == DONE).await;
         eventually("its id to be let go", async || outbox.metrics().dispatch_success.total() == 1).await;
-        store.let_one_go_after();
+        store.let_go_after();
         outbox.close().await.unwrap();
         assert_eq!(recorder.count_of("1"), 1);
     }

@@ -75,9 +75,9 @@ impl Watched {
         self.gate_after.forget_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// Lets one look that is held up after its reading go on.
-    pub(crate) fn let_one_go_after(&self) {
-        self.gate_after.add_permits(1);
+    /// Lets looks that are held up after their reading go on, and those to come.
+    pub(crate) fn let_go_after(&self) {
+        self.gate_after.add_permits(1_000);
     }
 
     async fn note(&self, asked: Asked) {
