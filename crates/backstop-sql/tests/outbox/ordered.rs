@@ -52,7 +52,7 @@ database_suite! {
         let gate = Slow::gated();
         let outbox =
             ordered(&shop).store(store.clone()).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
-        store.first_asked().await;
+        store.first_answered().await;
         append(&outbox, &["1", "2"]).await;
         assert_eq!((outbox.metrics().enqueue_hot.total(), outbox.metrics().enqueue_hot_dropped.total()), (0, 0));
         assert_eq!(gate.began(), 0);

@@ -15,7 +15,7 @@ database_suite! {
         let recorder = Recording::of(gate.clone());
         let builder = shop.outbox().store(store.clone()).on("Order", "OrderPlaced", recorder.clone());
         let outbox = builder.start().await.unwrap();
-        store.first_asked().await;
+        store.first_answered().await;
         let mut tx = outbox.begin().await.unwrap();
         tx.append(order("1")).await.unwrap();
         tx.commit().await.unwrap();
