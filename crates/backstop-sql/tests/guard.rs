@@ -152,6 +152,7 @@ async fn until_it_stands<DB: Supported>(outbox: &Outbox<DB>, up: bool) {
     eventually_within(HALF_A_MINUTE, what, async || (outbox.report().await.health == Health::Up) == up).await;
 }
 
+// On SQLite the right is a locked file, which a node keeps for as long as it runs.
 backstop_testkit::suite! {
     over { postgres: on_postgres, mysql: on_mysql }
 

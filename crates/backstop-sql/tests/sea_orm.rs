@@ -2,27 +2,27 @@
 
 #![cfg(feature = "sea-orm")]
 
+#[macro_use]
+#[path = "support/fresh.rs"]
+mod fresh;
+
 use backstop_core::Event;
 use backstop_sql::outbox::Writer;
 use backstop_sql::store::{At, Due, Order, SqlStore, Store};
-use backstop_sql::{Outbox, Supported, TableName};
+use backstop_sql::{Outbox, TableName};
 use backstop_testkit::handlers::Recording;
 use sea_orm::{ConnectionTrait, Database, DatabaseConnection, TransactionTrait};
 
+use crate::fresh::{Fresh, empty};
+
 /// A database with a shop's table, seen by SeaORM and by the outbox.
-struct Shop<DB: Supported, Place> {
+struct Shop<DB: fresh::Database> {
     orm: DatabaseConnection,
     pool: sqlx::Pool<DB>,
-    _place: Place,
+    _database: Fresh<DB>,
 }
 
-impl<DB: Supported, Place> Shop<DB, Place> {
-    async fn open(url: &str, pool: sqlx::Pool<DB>, place: Place) -> Option<Self> {
-        let orm = Database::connect(url).await.unwrap();
-        orm.execute_unprepared("create table shop_order (id int)").await.unwrap();
-        Some(Self { orm, pool, _place: place })
-    }
-
+impl<DB: fresh::Database> Shop<DB> {
     async fn orders(&self) -> usize {
         let backend = self.orm.get_database_backend();
         let all = sea_orm::Statement::from_string(backend, "select id from shop_order");
@@ -30,30 +30,19 @@ impl<DB: Supported, Place> Shop<DB, Place> {
     }
 }
 
-async fn on_sqlite() -> Option<Shop<sqlx::Sqlite, impl Sized>> {
-    let place = backstop_testkit::servers::sqlite();
-    let pool = place.pool().await;
-    Shop::open(&place.url(), pool, place).await
-}
-
-async fn on_postgres() -> Option<Shop<sqlx::Postgres, impl Sized>> {
-    let place = backstop_testkit::servers::postgres().await?;
-    let pool = place.pool().await;
-    Shop::open(&place.url(), pool, place).await
-}
-
-async fn on_mysql() -> Option<Shop<sqlx::MySql, impl Sized>> {
-    let place = backstop_testkit::servers::mysql().await?;
-    let pool = place.pool().await;
-    Shop::open(&place.url(), pool, place).await
+async fn shop<DB: fresh::Database>() -> Option<Shop<DB>> {
+    let database = empty::<DB>().await?;
+    let orm = Database::connect(&database.url).await.unwrap();
+    orm.execute_unprepared("create table shop_order (id int)").await.unwrap();
+    Some(Shop { orm, pool: database.pool.clone(), _database: database })
 }
 
 fn order() -> Event {
     Event::of("OrderPlaced").aggregate("Order", "1").header("a", "b").json(&["tea", "é😀"]).unwrap()
 }
 
-backstop_testkit::suite! {
-    over { sqlite: on_sqlite, postgres: on_postgres, mysql: on_mysql }
+database_suite! {
+    over shop
 
     /// Rules: O-033.
     async fn the_event_and_the_entity_commit_together_and_the_token_starts_delivery(shop) {

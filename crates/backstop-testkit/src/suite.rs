@@ -31,6 +31,9 @@ use crate::skip;
 /// }
 /// ```
 ///
+/// What the tests spawn runs on two threads beside the test's own. `over { … } on 4 threads` gives it four, and
+/// `over { … } on 1 thread` the test's own alone, as under `#[tokio::test]`: then all that is logged can be caught.
+///
 /// A test sees what the module around the suite sees. Within it the name of a store hides a function of
 /// the same name, so the functions behind `over` are called `fresh_sqlite` rather than `sqlite`.
 // The body is expanded once per store, not made generic over a trait. So a suite needs no trait that
@@ -41,30 +44,36 @@ use crate::skip;
 #[macro_export]
 macro_rules! suite {
     (
+        over $stores:tt on $threads:literal $(thread)? $(threads)?
+        $($(#[$attribute:meta])* async fn $name:ident($store:pat) $body:block)*
+    ) => {
+        $($crate::suite! { @test $stores $threads [$(#[$attribute])*] $name ($store) $body })*
+    };
+    (
         over $stores:tt
         $($(#[$attribute:meta])* async fn $name:ident($store:pat) $body:block)*
     ) => {
-        $($crate::suite! { @test $stores [$(#[$attribute])*] $name ($store) $body })*
+        $($crate::suite! { @test $stores 2 [$(#[$attribute])*] $name ($store) $body })*
     };
     (
-        @test { $($(#[$only:meta])* $label:ident: $fresh:path),* $(,)? }
+        @test { $($(#[$only:meta])* $label:ident: $fresh:path),* $(,)? } $threads:literal
         $attributes:tt $name:ident ($store:pat) $body:block
     ) => {
         mod $name {
             #[allow(unused_imports, clippy::wildcard_imports, reason = "a test sees what is around its suite")]
             use super::*;
 
-            $($crate::suite! { @case [$(#[$only])*] $attributes $label $fresh, ($store) $body })*
+            $($crate::suite! { @case [$(#[$only])*] $attributes $label $fresh, $threads ($store) $body })*
         }
     };
     (
-        @case [$($only:tt)*] [$($attribute:tt)*] $label:ident $fresh:path, ($store:pat) $body:block
+        @case [$($only:tt)*] [$($attribute:tt)*] $label:ident $fresh:path, $threads:literal ($store:pat) $body:block
     ) => {
         $($only)*
         $($attribute)*
         #[test]
         fn $label() {
-            $crate::suite::block_on(async {
+            $crate::suite::block_on_threads($threads, async {
                 let ::core::option::Option::Some($store) = $crate::suite::found($fresh().await) else {
                     return;
                 };
@@ -89,12 +98,19 @@ macro_rules! suite {
 ///
 /// If the machine has no threads left.
 pub fn block_on(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("starting a runtime needs two threads")
-        .block_on(test);
+    block_on_threads(2, test);
+}
+
+/// Runs a test with so many workers, or with the test's own thread alone.
+#[doc(hidden)]
+pub fn block_on_threads(threads: usize, test: impl Future<Output = ()>) {
+    let mut runtime = if threads == 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    let runtime = runtime.worker_threads(threads).enable_all().build();
+    runtime.expect("starting a runtime needs threads").block_on(test);
 }
 
 /// Passes a harness on. Where there is none, it sees to it that the test is marked as skipped even if

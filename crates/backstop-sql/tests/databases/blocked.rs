@@ -44,8 +44,8 @@ fn blocking<DB: Supported>(
     thread::spawn(move || runtime.block_on(run))
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over empty
 
     /// Each would lose its claim in the handler, its result would come too late, and the next would do the same, for ever.
     async fn an_event_whose_handler_blocks_its_node_for_longer_than_claims_last_is_handled_once(place) {

@@ -1,5 +1,9 @@
 //! The whole outbox on each database: what the machinery promises must not depend on where the table is.
 
+#[macro_use]
+#[path = "../support/fresh.rs"]
+mod fresh;
+
 mod blocked;
 mod settling;
 mod truth;
@@ -14,40 +18,9 @@ use backstop_sql::{Error, Outbox, Supported};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording};
 
-/// A fresh database.
-struct Place<DB: Supported, Guard> {
-    pool: sqlx::Pool<DB>,
-    _guard: Guard,
-}
+use crate::fresh::{Fresh, empty};
 
-async fn fresh_sqlite() -> Option<Place<sqlx::Sqlite, impl Sized>> {
-    let guard = backstop_testkit::servers::sqlite();
-    let pool = backstop_sql::sqlite::open(guard.path()).await.unwrap();
-    Some(Place { pool, _guard: guard })
-}
-
-async fn fresh_postgres() -> Option<Place<sqlx::Postgres, impl Sized>> {
-    let guard = backstop_testkit::servers::postgres().await?;
-    Some(Place { pool: guard.pool().await, _guard: guard })
-}
-
-async fn fresh_mysql() -> Option<Place<sqlx::MySql, impl Sized>> {
-    let guard = backstop_testkit::servers::mysql().await?;
-    Some(Place { pool: guard.pool().await, _guard: guard })
-}
-
-impl<DB: Supported, Guard> Place<DB, Guard>
-where
-    for<'c> &'c mut DB::Connection: sqlx::Executor<'c, Database = DB>,
-{
-    async fn run(&self, text: &str) {
-        let mut connection = self.pool.acquire().await.unwrap();
-        let done = sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut *connection).await;
-        done.unwrap_or_else(|error| panic!("{text}: {error}"));
-    }
-}
-
-impl<Guard> Place<sqlx::Sqlite, Guard> {
+impl Fresh<sqlx::Sqlite> {
     /// From now on every update succeeds and changes nothing.
     async fn swallow_updates(&self) {
         self.run("create trigger swallow before update on outbox_event begin select raise(ignore); end")
@@ -59,7 +32,7 @@ impl<Guard> Place<sqlx::Sqlite, Guard> {
     }
 }
 
-impl<Guard> Place<sqlx::Postgres, Guard> {
+impl Fresh<sqlx::Postgres> {
     async fn swallow_updates(&self) {
         self.run(
             "create function swallow() returns trigger language plpgsql as 'begin return null; end';
@@ -108,7 +81,7 @@ impl<Guard> Place<sqlx::Postgres, Guard> {
     }
 }
 
-impl<Guard> Place<sqlx::MySql, Guard> {
+impl Fresh<sqlx::MySql> {
     async fn of_size(&self, connections: u32) -> sqlx::MySqlPool {
         let options = (*self.pool.connect_options()).clone();
         sqlx::mysql::MySqlPoolOptions::new().max_connections(connections).connect_with(options).await.unwrap()
@@ -176,8 +149,8 @@ fn all() -> DeadFilter {
     DeadFilter::default()
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over empty
 
     /// Rules: O-081, O-511, O-512, O-513.
     async fn one_node_delivers_hot_and_the_poller_catches_the_rest(place) {

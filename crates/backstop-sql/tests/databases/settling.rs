@@ -27,7 +27,7 @@ async fn until_up<DB: Supported>(outbox: &Outbox<DB>) {
 }
 
 backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres }
+    over { sqlite: empty::<sqlx::Sqlite>, postgres: empty::<sqlx::Postgres> }
 
     async fn where_updates_change_nothing_deliveries_stand_still_and_go_on_later(place) {
         let recorder = Recording::new();
@@ -76,7 +76,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres, mysql: fresh_mysql }
+    over { postgres: empty::<sqlx::Postgres>, mysql: empty::<sqlx::MySql> }
 
     async fn a_settlement_that_waits_too_long_for_a_lock_is_written_later_and_nothing_comes_again(place) {
         let pool = place.impatient().await;
@@ -152,7 +152,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres, mysql: fresh_mysql }
+    over { postgres: empty::<sqlx::Postgres>, mysql: empty::<sqlx::MySql> }
 
     async fn what_was_handled_is_written_although_the_application_keeps_every_connection_of_the_pool(place) {
         let small = place.of_size(2).await;
@@ -173,7 +173,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { mysql: fresh_mysql }
+    over { mysql: empty::<sqlx::MySql> }
 
     /// MySQL has numbers for what it has no SQLSTATE for: a full disk, and waits that took too long.
     async fn what_passes_by_itself_is_waited_for_and_not_taken_for_a_refusal(place) {

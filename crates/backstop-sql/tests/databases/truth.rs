@@ -77,8 +77,8 @@ async fn until_last<DB: Supported>(outbox: &Outbox<DB>, recorder: &Recording) {
     eventually("the last one", async || recorder.ids().contains(&"last".to_owned())).await;
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over empty
 
     async fn what_a_savepoint_has_undone_is_not_delivered_and_the_rest_is(place) {
         for several in [false, true] {
@@ -265,7 +265,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres, mysql: fresh_mysql }
+    over { postgres: empty::<sqlx::Postgres>, mysql: empty::<sqlx::MySql> }
 
     async fn a_commit_whose_session_has_ended_is_an_outage_and_no_fault_of_the_transaction(place) {
         let (recorder, told) = (Recording::new(), Told::default());
@@ -283,7 +283,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres }
+    over { postgres: empty::<sqlx::Postgres> }
 
     async fn a_commit_of_a_failed_transaction_that_holds_no_events_is_an_error_too(place) {
         let outbox = Outbox::single_node(place.pool.clone()).interval(NEVER).start().await.unwrap();
@@ -320,7 +320,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { mysql: fresh_mysql }
+    over { mysql: empty::<sqlx::MySql> }
 
     async fn a_commit_after_a_deadlock_has_rolled_all_of_it_back_is_an_error(place) {
         let recorder = Recording::new();
@@ -379,7 +379,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite }
+    over { sqlite: empty::<sqlx::Sqlite> }
 
     async fn a_transaction_that_sqlite_rolled_back_takes_no_more_events_and_leaves_its_connection_usable(place) {
         let one = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
@@ -409,7 +409,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres }
+    over { postgres: empty::<sqlx::Postgres> }
 
     async fn connections_beside_the_pool_see_the_table_that_its_own_see(place) {
         const GRACE: Duration = Duration::from_millis(900);
@@ -437,7 +437,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres, mysql: fresh_mysql }
+    over { postgres: empty::<sqlx::Postgres>, mysql: empty::<sqlx::MySql> }
 
     async fn claims_are_renewed_while_the_application_has_every_connection_of_the_pool(place) {
         const GRACE: Duration = Duration::from_millis(900);

@@ -11,7 +11,7 @@ use backstop_sql::outbox::{Dispatcher, Queued};
 use backstop_testkit::handlers::{Recording, Slow};
 use tracing::Level;
 
-use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
+use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order, shop};
 use crate::logs::Logs;
 use crate::spied::Spied;
 use crate::steps::{commit, dispatch, orders, placed};
@@ -27,56 +27,54 @@ async fn close_in_time(dispatcher: &Dispatcher) -> Result<(), Error> {
     closed
 }
 
-/// Rules: O-287, O-323.
-#[tokio::test]
-async fn what_is_queued_is_handled_and_settled_before_close_returns() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(20)).await;
-    let recorder = Recording::of(Slow::by(Duration::from_millis(5)));
-    let dispatcher = dispatch(&shop, Settings::default().worker_count(2), recorder.clone());
-    for (n, order) in orders(20).into_iter().enumerate() {
-        assert!(dispatcher.enqueue(if n % 2 == 0 { Queued::hot(order) } else { Queued::cold(order, 0) }));
-    }
-    dispatcher.close().await.unwrap();
-    assert_eq!((recorder.events().len(), shop.count(DONE).await), (20, 20));
-    dispatcher.close().await.unwrap();
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-324, O-325.
-#[tokio::test]
-async fn a_handler_that_never_ends_is_aborted_and_its_event_stays_in_the_table() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    shop.insert(&orders(3)).await;
-    let stuck = Slow::gated();
-    let settings = Settings::default().worker_count(1).drain_timeout(SHORT);
-    let dispatcher = dispatch(&shop, settings, stuck.clone());
-    for order in orders(3) {
-        assert!(dispatcher.enqueue(Queued::hot(order)));
-    }
-    stuck.until_began(1).await;
-    let closed = close_in_time(&dispatcher).await;
-    assert!(matches!(closed, Err(Error::Drain(SHORT))), "{closed:?}");
-    assert_eq!((stuck.in_progress(), shop.count(NEW).await), (0, 3));
-    let told = logs.having(Level::WARN, "stay in the table");
-    assert!(told[0].contains("running=1") && told[0].contains("hot=2"), "{told:?}");
-}
-
-/// Rules: O-325.
-#[tokio::test]
-async fn what_others_finished_is_settled_although_one_handler_never_ends() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(5)).await;
-    let dispatcher = dispatch(&shop, Settings::default().drain_timeout(SHORT), |event: Event| async move {
-        if event.id() == "0002" {
-            pending::<()>().await;
+    /// Rules: O-287, O-323.
+    async fn what_is_queued_is_handled_and_settled_before_close_returns(shop) {
+        shop.insert(&orders(20)).await;
+        let recorder = Recording::of(Slow::by(Duration::from_millis(5)));
+        let dispatcher = dispatch(&shop, Settings::default().worker_count(2), recorder.clone());
+        for (n, order) in orders(20).into_iter().enumerate() {
+            assert!(dispatcher.enqueue(if n % 2 == 0 { Queued::hot(order) } else { Queued::cold(order, 0) }));
         }
-    });
-    for order in orders(5) {
-        assert!(dispatcher.enqueue(Queued::hot(order)));
+        dispatcher.close().await.unwrap();
+        assert_eq!((recorder.events().len(), shop.count(DONE).await), (20, 20));
+        dispatcher.close().await.unwrap();
     }
-    assert!(close_in_time(&dispatcher).await.is_err());
-    assert_eq!((shop.count(DONE).await, shop.row("0002").await.status), (4, NEW));
+
+    /// Rules: O-324, O-325.
+    async fn a_handler_that_never_ends_is_aborted_and_its_event_stays_in_the_table(shop) {
+        let logs = Logs::catch();
+        shop.insert(&orders(3)).await;
+        let stuck = Slow::gated();
+        let settings = Settings::default().worker_count(1).drain_timeout(SHORT);
+        let dispatcher = dispatch(&shop, settings, stuck.clone());
+        for order in orders(3) {
+            assert!(dispatcher.enqueue(Queued::hot(order)));
+        }
+        stuck.until_began(1).await;
+        let closed = close_in_time(&dispatcher).await;
+        assert!(matches!(closed, Err(Error::Drain(SHORT))), "{closed:?}");
+        assert_eq!((stuck.in_progress(), shop.count(NEW).await), (0, 3));
+        let told = logs.having(Level::WARN, "stay in the table");
+        assert!(told[0].contains("running=1") && told[0].contains("hot=2"), "{told:?}");
+    }
+
+    /// Rules: O-325.
+    async fn what_others_finished_is_settled_although_one_handler_never_ends(shop) {
+        shop.insert(&orders(5)).await;
+        let dispatcher = dispatch(&shop, Settings::default().drain_timeout(SHORT), |event: Event| async move {
+            if event.id() == "0002" {
+                pending::<()>().await;
+            }
+        });
+        for order in orders(5) {
+            assert!(dispatcher.enqueue(Queued::hot(order)));
+        }
+        assert!(close_in_time(&dispatcher).await.is_err());
+        assert_eq!((shop.count(DONE).await, shop.row("0002").await.status), (4, NEW));
+    }
 }
 
 /// Rules: O-324, O-325.
@@ -143,46 +141,46 @@ async fn whoever_closes_second_waits_for_the_first() {
     first.await.unwrap().unwrap();
 }
 
-#[tokio::test]
-async fn a_close_that_was_given_up_goes_on_by_itself() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(2)).await;
-    let gate = Slow::gated();
-    let settings = Settings::default().worker_count(1).drain_timeout(NEVER);
-    let dispatcher = dispatch(&shop, settings, gate.clone());
-    for order in orders(2) {
-        assert!(dispatcher.enqueue(Queued::cold(order, 0)));
+database_suite! {
+    over shop on 1 thread
+
+    async fn a_close_that_was_given_up_goes_on_by_itself(shop) {
+        shop.insert(&orders(2)).await;
+        let gate = Slow::gated();
+        let settings = Settings::default().worker_count(1).drain_timeout(NEVER);
+        let dispatcher = dispatch(&shop, settings, gate.clone());
+        for order in orders(2) {
+            assert!(dispatcher.enqueue(Queued::cold(order, 0)));
+        }
+        gate.until_began(1).await;
+        assert!(tokio::time::timeout(SHORT, dispatcher.close()).await.is_err(), "it waits for the handler");
+        gate.open();
+        dispatcher.close().await.unwrap();
+        assert_eq!(shop.count(DONE).await, 2, "whoever closes next waits for it");
     }
-    gate.until_began(1).await;
-    assert!(tokio::time::timeout(SHORT, dispatcher.close()).await.is_err(), "it waits for the handler");
-    gate.open();
-    dispatcher.close().await.unwrap();
-    assert_eq!(shop.count(DONE).await, 2, "whoever closes next waits for it");
-}
 
-#[tokio::test]
-async fn an_outbox_says_that_it_did_not_stop_in_time_and_the_next_one_delivers() {
-    let shop = Shop::open().await;
-    let stuck = Slow::gated();
-    let outbox = shop
-        .outbox()
-        .drain_timeout(SHORT)
-        .worker_count(1)
-        .on("Order", "OrderPlaced", stuck.clone())
-        .start()
-        .await
-        .unwrap();
-    commit(&outbox, orders(3)).await;
-    stuck.until_began(1).await;
-    assert!(matches!(outbox.close().await, Err(Error::Drain(_))));
-    outbox.close().await.unwrap();
-    // What is appended now waits in the table, and the commit does not fail.
-    commit(&outbox, vec![order("late")]).await;
-    assert_eq!(shop.count(NEW).await, 4);
+    async fn an_outbox_says_that_it_did_not_stop_in_time_and_the_next_one_delivers(shop) {
+        let stuck = Slow::gated();
+        let outbox = shop
+            .outbox()
+            .drain_timeout(SHORT)
+            .worker_count(1)
+            .on("Order", "OrderPlaced", stuck.clone())
+            .start()
+            .await
+            .unwrap();
+        commit(&outbox, orders(3)).await;
+        stuck.until_began(1).await;
+        assert!(matches!(outbox.close().await, Err(Error::Drain(_))));
+        outbox.close().await.unwrap();
+        // What is appended now waits in the table, and the commit does not fail.
+        commit(&outbox, vec![order("late")]).await;
+        assert_eq!(shop.count(NEW).await, 4);
 
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    recorder.until(4).await;
-    outbox.close().await.unwrap();
-    assert_eq!(shop.count(DONE).await, 4);
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        recorder.until(4).await;
+        outbox.close().await.unwrap();
+        assert_eq!(shop.count(DONE).await, 4);
+    }
 }

@@ -8,7 +8,7 @@ use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
 use proptest::prelude::*;
 
-use crate::harness::{DEAD, DONE, NEW, RETRY, Shop};
+use crate::harness::{DEAD, DONE, Database, NEW, RETRY, Shop, shop};
 use crate::steps::{HOUR, commit};
 
 /// What a handler does with an event.
@@ -63,8 +63,8 @@ const FATES: [Fate; 7] = [
 ];
 
 /// Appends events of these fates, some hot and some by the poller, and checks where they are in the end.
-async fn check(fates: Vec<(Fate, bool)>) {
-    let shop = Shop::open().await;
+async fn check(shop: &Shop<impl Database>, fates: Vec<(Fate, bool)>) {
+    let shop = shop.another().await;
     let recorder = Recording::of(|event: Event| async move { FATES[event.payload::<usize>()?].answer() });
     let outbox = shop
         .outbox()
@@ -103,14 +103,16 @@ async fn check(fates: Vec<(Fate, bool)>) {
     assert_eq!(delivered.len(), routed);
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+database_suite! {
+    over shop on 2 threads
 
-    #[test]
-    fn appended_is_done_and_waiting_and_retrying_and_dead(
-        fates in prop::collection::vec((prop::sample::select(&FATES[..]), any::<bool>()), 0..40)
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(check(fates));
+    async fn appended_is_done_and_waiting_and_retrying_and_dead(shop) {
+        let config = ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() };
+        let fate = || (prop::sample::select(&FATES[..]), any::<bool>());
+        tokio::task::block_in_place(|| {
+            proptest!(config, |(fates in prop::collection::vec(fate(), 0..40))| {
+                tokio::runtime::Handle::current().block_on(check(&shop, fates));
+            });
+        });
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tracing::Level;
 
 use crate::flaky::Flaky;
-use crate::harness::{DEAD, DONE, NEW, Shop, order};
+use crate::harness::{DEAD, DONE, Database, NEW, Shop, order, shop};
 use crate::logs::Logs;
 use crate::watched::Watched;
 
@@ -30,7 +30,7 @@ fn start() -> Timestamp {
 }
 
 /// Five dead events of three kinds, in this order of creation.
-async fn five_dead(shop: &Shop) {
+async fn five_dead(shop: &Shop<impl Database>) {
     let events = [
         event("a", "Order", "OrderPlaced", 0),
         event("b", "Order", "OrderShipped", 1),
@@ -42,9 +42,9 @@ async fn five_dead(shop: &Shop) {
     bury_all(shop).await;
 }
 
-async fn bury_all(shop: &Shop) {
+async fn bury_all(shop: &Shop<impl Database>) {
     let bury = "update outbox_event set status = 3, attempts = 9, last_error = 'gone', done_at = created_at";
-    sqlx::query(bury).execute(&shop.pool).await.unwrap();
+    shop.run(bury).await;
 }
 
 fn of_type(kind: &str) -> DeadFilter {
@@ -55,166 +55,156 @@ fn of_aggregate(kind: &str) -> DeadFilter {
     DeadFilter { aggregate_type: Some(kind.into()), ..DeadFilter::default() }
 }
 
-async fn ids(shop: &Shop, status: i64) -> Vec<String> {
-    let ids = sqlx::query_scalar("select event_id from outbox_event where status = ? order by event_id")
-        .bind(status);
-    ids.fetch_all(&shop.pool).await.unwrap()
+async fn ids(shop: &Shop<impl Database>, status: i64) -> Vec<String> {
+    shop.texts(&format!("select event_id from outbox_event where status = {status} order by event_id")).await
 }
 
-/// Rules: O-042, O-491, O-492, O-496.
-#[tokio::test]
-async fn the_dead_are_found_and_counted_with_nothing_but_a_store() {
-    let shop = Shop::open().await;
-    five_dead(&shop).await;
-    let dead = DeadEvents::of(shop.store.clone());
-    let found = async |filter: DeadFilter, limit| -> Vec<String> {
-        let events = dead.query(&filter, limit).await.unwrap();
-        events.into_iter().map(|event| event.id).collect()
-    };
-    assert_eq!(found(DeadFilter::default(), 100).await, ["a", "b", "c", "d", "e"]);
-    assert_eq!(found(DeadFilter::default(), 2).await, ["a", "b"]);
-    assert_eq!(found(of_type("OrderPlaced"), 100).await, ["a", "c", "d"]);
-    assert_eq!(found(of_aggregate("Refund"), 100).await, ["c", "e"]);
-    let both = DeadFilter { aggregate_type: Some("Order".into()), ..of_type("OrderPlaced") };
-    assert_eq!(found(both, 100).await, ["a", "d"]);
-    assert_eq!(dead.count(&DeadFilter::default()).await.unwrap(), 5);
-    assert_eq!(dead.count(&of_type("OrderPlaced")).await.unwrap(), 3);
+database_suite! {
+    over shop on 1 thread
 
-    let first = &dead.query(&DeadFilter::default(), 1).await.unwrap()[0];
-    assert_eq!((first.tries, first.error.as_deref()), (10, Some("gone")));
-    assert_eq!(first.event.as_ref().unwrap().event_type(), "OrderPlaced");
-    // Every connection was given back: more questions than the pool has connections were answered.
-    assert!(shop.pool.size() <= 4);
-}
-
-/// Rules: O-480.
-#[tokio::test]
-async fn an_event_dies_after_its_last_try_or_at_once_without_a_handler() {
-    let shop = Shop::open().await;
-    let outbox = shop
-        .outbox()
-        .max_attempts(2)
-        .retry_policy(|_: u32, _: backstop_core::retry::Jitter| Duration::ZERO)
-        .on("Order", "OrderPlaced", Failing::always())
-        .start()
-        .await
-        .unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append(order("fails")).await.unwrap();
-    tx.append(Event::of("Unknown").id("unroutable").json(&()).unwrap()).await.unwrap();
-    tx.commit().await.unwrap();
-    eventually("both to die", async || {
-        outbox.nudge();
-        shop.count(DEAD).await == 2
-    })
-    .await;
-    outbox.close().await.unwrap();
-    assert_eq!((shop.row("fails").await.attempts, shop.row("unroutable").await.attempts), (1, 0));
-    assert!(shop.row("unroutable").await.last_error.unwrap().contains("no handler is registered"));
-}
-
-/// Rules: O-493.
-#[tokio::test]
-async fn one_dead_event_is_replayed_and_delivered_without_waiting_for_the_poller() {
-    let shop = Shop::open().await;
-    five_dead(&shop).await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    assert!(outbox.dead().replay("a").await.unwrap());
-    recorder.until(1).await;
-    outbox.close().await.unwrap();
-    assert_eq!((shop.row("a").await.status, shop.row("a").await.attempts), (DONE, 0));
-    // Neither what is done nor what never was can be replayed.
-    assert!(!outbox.dead().replay("a").await.unwrap());
-    assert!(!outbox.dead().replay("nobody").await.unwrap());
-    assert_eq!((outbox.metrics().replay.total(), shop.count(DEAD).await), (1, 4));
-}
-
-/// Rules: O-494, O-495.
-#[tokio::test]
-async fn all_that_match_are_replayed_in_batches_and_counted() {
-    let shop = Shop::open().await;
-    five_dead(&shop).await;
-    let dead = DeadEvents::of(shop.store.clone());
-    let steps = Arc::new(Mutex::new(Vec::new()));
-    let noted = steps.clone();
-    let replay = dead.replay_all(of_type("OrderPlaced")).batch_size(2);
-    let replayed = replay.on_progress(move |so_far| noted.lock().unwrap().push(so_far)).run().await.unwrap();
-    assert_eq!(replayed, 3);
-    assert_eq!(*steps.lock().unwrap(), [2, 3]);
-    assert_eq!(ids(&shop, NEW).await, ["a", "c", "d"]);
-    assert_eq!(ids(&shop, DEAD).await, ["b", "e"]);
-    assert_eq!(dead.replay_all(DeadFilter::default()).run().await.unwrap(), 2);
-    assert_eq!(dead.replay_all(DeadFilter::default()).run().await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn each_part_of_the_filter_narrows_what_is_replayed() {
-    let second = |n: u64| Some(start() + Duration::from_secs(n));
-    let cases = [
-        (of_aggregate("Refund"), vec!["c", "e"]),
-        (DeadFilter { aggregate_id: Some("d".into()), ..DeadFilter::default() }, vec!["d"]),
-        (
-            DeadFilter { ids: Some(vec!["a".into(), "e".into(), "x".into()]), ..DeadFilter::default() },
-            vec!["a", "e"],
-        ),
-        (DeadFilter { ids: Some(vec![]), ..DeadFilter::default() }, vec![]),
-        (DeadFilter { created_from: second(3), ..DeadFilter::default() }, vec!["d", "e"]),
-        (DeadFilter { created_before: second(3), ..DeadFilter::default() }, vec!["a", "b", "c"]),
-        (
-            DeadFilter { created_from: second(1), created_before: second(3), ..of_aggregate("Order") },
-            vec!["b"],
-        ),
-    ];
-    for (filter, wanted) in cases {
-        let shop = Shop::open().await;
+    /// Rules: O-042, O-491, O-492, O-496.
+    async fn the_dead_are_found_and_counted_with_nothing_but_a_store(shop) {
         five_dead(&shop).await;
         let dead = DeadEvents::of(shop.store.clone());
-        let would_be = dead.replay_all(filter.clone()).dry_run().run().await.unwrap();
-        assert_eq!((would_be, shop.count(DEAD).await), (wanted.len() as u64, 5), "{filter:?}");
-        assert_eq!(dead.replay_all(filter.clone()).run().await.unwrap(), would_be, "{filter:?}");
-        assert_eq!(ids(&shop, NEW).await, wanted, "{filter:?}");
+        let found = async |filter: DeadFilter, limit| -> Vec<String> {
+            let events = dead.query(&filter, limit).await.unwrap();
+            events.into_iter().map(|event| event.id).collect()
+        };
+        assert_eq!(found(DeadFilter::default(), 100).await, ["a", "b", "c", "d", "e"]);
+        assert_eq!(found(DeadFilter::default(), 2).await, ["a", "b"]);
+        assert_eq!(found(of_type("OrderPlaced"), 100).await, ["a", "c", "d"]);
+        assert_eq!(found(of_aggregate("Refund"), 100).await, ["c", "e"]);
+        let both = DeadFilter { aggregate_type: Some("Order".into()), ..of_type("OrderPlaced") };
+        assert_eq!(found(both, 100).await, ["a", "d"]);
+        assert_eq!(dead.count(&DeadFilter::default()).await.unwrap(), 5);
+        assert_eq!(dead.count(&of_type("OrderPlaced")).await.unwrap(), 3);
+
+        let first = &dead.query(&DeadFilter::default(), 1).await.unwrap()[0];
+        assert_eq!((first.tries, first.error.as_deref()), (10, Some("gone")));
+        assert_eq!(first.event.as_ref().unwrap().event_type(), "OrderPlaced");
+        // Every connection was given back: more questions than the pool has connections were answered.
+        assert!(shop.pool.size() <= 4);
     }
-}
 
-#[tokio::test]
-async fn a_dry_run_only_counts() {
-    let shop = Shop::open().await;
-    five_dead(&shop).await;
-    let outbox = shop.outbox().start().await.unwrap();
-    let counted =
-        outbox.dead().replay_all(DeadFilter::default()).batch_size(2).dry_run().run().await.unwrap();
-    assert_eq!((counted, shop.count(DEAD).await, outbox.metrics().replay.total()), (5, 5, 0));
-    outbox.close().await.unwrap();
-}
+    /// Rules: O-480.
+    async fn an_event_dies_after_its_last_try_or_at_once_without_a_handler(shop) {
+        let outbox = shop
+            .outbox()
+            .max_attempts(2)
+            .retry_policy(|_: u32, _: backstop_core::retry::Jitter| Duration::ZERO)
+            .on("Order", "OrderPlaced", Failing::always())
+            .start()
+            .await
+            .unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(order("fails")).await.unwrap();
+        tx.append(Event::of("Unknown").id("unroutable").json(&()).unwrap()).await.unwrap();
+        tx.commit().await.unwrap();
+        eventually("both to die", async || {
+            outbox.nudge();
+            shop.count(DEAD).await == 2
+        })
+        .await;
+        outbox.close().await.unwrap();
+        assert_eq!((shop.row("fails").await.attempts, shop.row("unroutable").await.attempts), (1, 0));
+        assert!(shop.row("unroutable").await.last_error.unwrap().contains("no handler is registered"));
+    }
 
-/// Rules: O-494.
-#[tokio::test]
-async fn a_replay_ends_although_the_events_die_again_and_new_ones_die_meanwhile() {
-    let shop = Shop::open().await;
-    five_dead(&shop).await;
-    let handler = Failing::always().with(|| Failure::permanent("still", "broken"));
-    let recorder = Recording::of(handler);
-    let watched = Watched::around(shop.store.clone());
-    watched.hold_up();
-    let outbox = shop
-        .outbox()
-        .store(watched.clone())
-        .on("Order", "OrderPlaced", recorder.clone())
-        .on("Order", "OrderShipped", recorder.clone())
-        .on("Refund", "OrderPlaced", recorder.clone())
-        .on("Refund", "RefundIssued", recorder.clone())
-        .start()
-        .await
-        .unwrap();
-    let (store, died) = crate::dying::Dying::around(shop.store.clone(), shop.pool.clone());
-    let replayed = DeadEvents::of(store).replay_all(DeadFilter::default()).batch_size(1).run().await.unwrap();
-    assert_eq!((replayed, died.load(Ordering::SeqCst)), (5, 5));
-    watched.let_go(1);
-    recorder.until(5).await;
-    outbox.close().await.unwrap();
-    // All are dead again, and so are those that died meanwhile: each was replayed once or not at all.
-    assert_eq!((shop.count(DEAD).await, recorder.events().len()), (10, 5));
+    /// Rules: O-493.
+    async fn one_dead_event_is_replayed_and_delivered_without_waiting_for_the_poller(shop) {
+        five_dead(&shop).await;
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        assert!(outbox.dead().replay("a").await.unwrap());
+        recorder.until(1).await;
+        outbox.close().await.unwrap();
+        assert_eq!((shop.row("a").await.status, shop.row("a").await.attempts), (DONE, 0));
+        // Neither what is done nor what never was can be replayed.
+        assert!(!outbox.dead().replay("a").await.unwrap());
+        assert!(!outbox.dead().replay("nobody").await.unwrap());
+        assert_eq!((outbox.metrics().replay.total(), shop.count(DEAD).await), (1, 4));
+    }
+
+    /// Rules: O-494, O-495.
+    async fn all_that_match_are_replayed_in_batches_and_counted(shop) {
+        five_dead(&shop).await;
+        let dead = DeadEvents::of(shop.store.clone());
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let noted = steps.clone();
+        let replay = dead.replay_all(of_type("OrderPlaced")).batch_size(2);
+        let replayed = replay.on_progress(move |so_far| noted.lock().unwrap().push(so_far)).run().await.unwrap();
+        assert_eq!(replayed, 3);
+        assert_eq!(*steps.lock().unwrap(), [2, 3]);
+        assert_eq!(ids(&shop, NEW).await, ["a", "c", "d"]);
+        assert_eq!(ids(&shop, DEAD).await, ["b", "e"]);
+        assert_eq!(dead.replay_all(DeadFilter::default()).run().await.unwrap(), 2);
+        assert_eq!(dead.replay_all(DeadFilter::default()).run().await.unwrap(), 0);
+    }
+
+    async fn each_part_of_the_filter_narrows_what_is_replayed(shop) {
+        let second = |n: u64| Some(start() + Duration::from_secs(n));
+        let cases = [
+            (of_aggregate("Refund"), vec!["c", "e"]),
+            (DeadFilter { aggregate_id: Some("d".into()), ..DeadFilter::default() }, vec!["d"]),
+            (
+                DeadFilter { ids: Some(vec!["a".into(), "e".into(), "x".into()]), ..DeadFilter::default() },
+                vec!["a", "e"],
+            ),
+            (DeadFilter { ids: Some(vec![]), ..DeadFilter::default() }, vec![]),
+            (DeadFilter { created_from: second(3), ..DeadFilter::default() }, vec!["d", "e"]),
+            (DeadFilter { created_before: second(3), ..DeadFilter::default() }, vec!["a", "b", "c"]),
+            (
+                DeadFilter { created_from: second(1), created_before: second(3), ..of_aggregate("Order") },
+                vec!["b"],
+            ),
+        ];
+        for (filter, wanted) in cases {
+            let shop = shop.another().await;
+            five_dead(&shop).await;
+            let dead = DeadEvents::of(shop.store.clone());
+            let would_be = dead.replay_all(filter.clone()).dry_run().run().await.unwrap();
+            assert_eq!((would_be, shop.count(DEAD).await), (wanted.len() as u64, 5), "{filter:?}");
+            assert_eq!(dead.replay_all(filter.clone()).run().await.unwrap(), would_be, "{filter:?}");
+            assert_eq!(ids(&shop, NEW).await, wanted, "{filter:?}");
+        }
+    }
+
+    async fn a_dry_run_only_counts(shop) {
+        five_dead(&shop).await;
+        let outbox = shop.outbox().start().await.unwrap();
+        let counted =
+            outbox.dead().replay_all(DeadFilter::default()).batch_size(2).dry_run().run().await.unwrap();
+        assert_eq!((counted, shop.count(DEAD).await, outbox.metrics().replay.total()), (5, 5, 0));
+        outbox.close().await.unwrap();
+    }
+
+    /// Rules: O-494.
+    async fn a_replay_ends_although_the_events_die_again_and_new_ones_die_meanwhile(shop) {
+        five_dead(&shop).await;
+        let handler = Failing::always().with(|| Failure::permanent("still", "broken"));
+        let recorder = Recording::of(handler);
+        let watched = Watched::around(shop.store.clone());
+        watched.hold_up();
+        let outbox = shop
+            .outbox()
+            .store(watched.clone())
+            .on("Order", "OrderPlaced", recorder.clone())
+            .on("Order", "OrderShipped", recorder.clone())
+            .on("Refund", "OrderPlaced", recorder.clone())
+            .on("Refund", "RefundIssued", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        let (store, died) = crate::dying::Dying::around(&shop);
+        let replayed = DeadEvents::of(store).replay_all(DeadFilter::default()).batch_size(1).run().await.unwrap();
+        assert_eq!((replayed, died.load(Ordering::SeqCst)), (5, 5));
+        watched.let_go(1);
+        recorder.until(5).await;
+        watched.let_go(1_000); // another look may have begun, and closing waits for it
+        outbox.close().await.unwrap();
+        // All are dead again, and so are those that died meanwhile: each was replayed once or not at all.
+        assert_eq!((shop.count(DEAD).await, recorder.events().len()), (10, 5));
+    }
 }
 
 #[tokio::test]

@@ -4,30 +4,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backstop_core::delivery::Settlement;
+use backstop_sql::connection::Connections;
 use backstop_sql::store::{At, Settle, Store};
 use backstop_sql::{BoxFuture, Error};
-use sqlx::SqlitePool;
 
-use crate::harness::order;
+use crate::harness::{Database, Shop, order};
 
 /// The store.
 pub(crate) struct Dying {
     inner: Arc<dyn Store>,
-    pool: SqlitePool,
+    connections: Arc<dyn Connections>,
     died: Arc<AtomicUsize>,
 }
 
 impl Dying {
     /// The store, and how many have died in it.
-    pub(crate) fn around(inner: Arc<dyn Store>, pool: SqlitePool) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
+    pub(crate) fn around(shop: &Shop<impl Database>) -> (Arc<dyn Store>, Arc<AtomicUsize>) {
         let died = Arc::new(AtomicUsize::new(0));
-        (Arc::new(Self { inner, pool, died: died.clone() }), died)
+        let (inner, connections) = (shop.store.clone(), shop.connections.clone());
+        (Arc::new(Self { inner, connections, died: died.clone() }), died)
     }
 
     async fn one_more(&self) {
         let number = self.died.fetch_add(1, Ordering::SeqCst);
         let id = format!("died-{number}");
-        let mut tx = self.pool.begin().await.unwrap();
+        let mut tx = self.connections.transaction("BEGIN").await.unwrap();
         self.inner.insert(&mut tx, &[order(&id)], None).await.unwrap();
         tx.commit().await.unwrap();
         let settlement = Settlement::Dead { error: "still broken".to_owned() };

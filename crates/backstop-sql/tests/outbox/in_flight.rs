@@ -10,7 +10,7 @@ use backstop_testkit::clock::ManualClock;
 use backstop_testkit::handlers::{Recording, Slow};
 use tokio::sync::Semaphore;
 
-use crate::harness::{DONE, NEW, Shop, order};
+use crate::harness::{DONE, NEW, Shop, order, shop};
 use crate::spied::Spied;
 use crate::steps::{commit, dispatch, orders, until_count, until_status};
 
@@ -73,110 +73,114 @@ async fn of_many_who_want_an_id_at_once_exactly_one_gets_it() {
     }
 }
 
-/// Rules: O-272, O-288, O-331.
-#[tokio::test]
-async fn an_event_that_waits_or_is_being_handled_is_dropped_when_it_is_offered_again() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(2)).await;
-    let recorder = Recording::new();
-    let gate = Slow::gated().then(recorder.clone());
-    let dispatcher = dispatch(&shop, Settings::default().worker_count(1), gate.clone());
-    for order in orders(2) {
-        assert!(dispatcher.enqueue(Queued::hot(order)));
-    }
-    gate.until_began(1).await; // one is being handled, the other waits
-    for order in orders(2) {
-        assert!(dispatcher.enqueue(Queued::hot(order.clone())), "its delivery is under way");
-        assert!(dispatcher.enqueue(Queued::cold(order, 0)));
-    }
-    gate.open();
-    dispatcher.close().await.unwrap();
-    assert_eq!(recorder.ids(), ["0000", "0001"]);
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-288.
-#[tokio::test]
-async fn the_poller_does_not_deliver_again_what_waits_in_a_queue() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let gate = Slow::gated().then(recorder.clone());
-    let outbox =
-        shop.outbox().worker_count(1).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
-    commit(&outbox, orders(5)).await;
-    gate.until_began(1).await;
-    shop.insert(&[order("other")]).await;
-    for _ in 0..3 {
-        outbox.nudge();
-        backstop_testkit::eventually("the poller to look", async || {
-            outbox.metrics().enqueue_cold.total() == 1
-        })
-        .await;
-    }
-    gate.open();
-    until_count(&shop, DONE, 6).await;
-    outbox.close().await.unwrap();
-    assert_eq!(recorder.events().len(), 6);
-}
-
-/// The poller has read a row; before it hands the row on, the hot path delivers and settles it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_that_is_settled_while_the_poller_reads_is_not_delivered_again() {
-    let shop = Shop::open().await;
-    let (reading, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
-    let (read, held) = (reading.clone(), go_on.clone());
-    let store = Spied::of(&shop.store).after_read(move || {
-        let (read, held) = (read.clone(), held.clone());
-        async move {
-            read.add_permits(1);
-            if let Ok(permit) = held.acquire().await {
-                permit.forget();
-            }
+    /// Rules: O-272, O-288, O-331.
+    async fn an_event_that_waits_or_is_being_handled_is_dropped_when_it_is_offered_again(shop) {
+        shop.insert(&orders(2)).await;
+        let recorder = Recording::new();
+        let gate = Slow::gated().then(recorder.clone());
+        let dispatcher = dispatch(&shop, Settings::default().worker_count(1), gate.clone());
+        for order in orders(2) {
+            assert!(dispatcher.enqueue(Queued::hot(order)));
         }
-    });
-    let recorder = Recording::new();
-    let gate = Slow::gated().then(recorder.clone());
-    go_on.add_permits(1); // the look at the start finds nothing
-    let outbox =
-        shop.outbox().store(store.shared()).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
-    reading.acquire().await.unwrap().forget();
+        gate.until_began(1).await; // one is being handled, the other waits
+        for order in orders(2) {
+            assert!(dispatcher.enqueue(Queued::hot(order.clone())), "its delivery is under way");
+            assert!(dispatcher.enqueue(Queued::cold(order, 0)));
+        }
+        gate.open();
+        dispatcher.close().await.unwrap();
+        assert_eq!(recorder.ids(), ["0000", "0001"]);
+    }
 
-    commit(&outbox, vec![order("1")]).await;
-    gate.until_began(1).await;
-    outbox.nudge();
-    reading.acquire().await.unwrap().forget(); // the poller has the row in its hands
-    gate.open();
-    until_status(&shop, "1", DONE).await;
-    go_on.close();
-    // A later look that finds another row shows that the earlier one is over.
-    shop.insert(&[order("2")]).await;
-    outbox.nudge();
-    until_status(&shop, "2", DONE).await;
-    outbox.close().await.unwrap();
-    assert_eq!(recorder.count_of("1"), 1);
+    /// Rules: O-288.
+    async fn the_poller_does_not_deliver_again_what_waits_in_a_queue(shop) {
+        let recorder = Recording::new();
+        let gate = Slow::gated().then(recorder.clone());
+        let outbox =
+            shop.outbox().worker_count(1).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        commit(&outbox, orders(5)).await;
+        gate.until_began(1).await;
+        shop.insert(&[order("other")]).await;
+        for _ in 0..3 {
+            outbox.nudge();
+            backstop_testkit::eventually("the poller to look", async || {
+                outbox.metrics().enqueue_cold.total() == 1
+            })
+            .await;
+        }
+        gate.open();
+        until_count(&shop, DONE, 6).await;
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.events().len(), 6);
+    }
 }
 
-/// Rules: O-009.
-#[tokio::test]
-async fn what_a_process_held_is_forgotten_with_it_and_delivered_by_the_next() {
-    let shop = Shop::open().await;
-    let stuck = Slow::gated();
-    let outbox = shop
-        .outbox()
-        .drain_timeout(Duration::from_millis(10))
-        .on("Order", "OrderPlaced", stuck.clone())
-        .start()
-        .await
-        .unwrap();
-    commit(&outbox, vec![order("1")]).await;
-    stuck.until_began(1).await;
-    assert!(outbox.close().await.is_err());
-    assert_eq!(shop.row("1").await.status, NEW);
+database_suite! {
+    over shop on 2 threads
 
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    recorder.until(1).await;
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("1").await.status, DONE);
+    /// The poller has read a row; before it hands the row on, the hot path delivers and settles it.
+    async fn an_event_that_is_settled_while_the_poller_reads_is_not_delivered_again(shop) {
+        let (reading, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (read, held) = (reading.clone(), go_on.clone());
+        let store = Spied::of(&shop.store).after_read(move || {
+            let (read, held) = (read.clone(), held.clone());
+            async move {
+                read.add_permits(1);
+                if let Ok(permit) = held.acquire().await {
+                    permit.forget();
+                }
+            }
+        });
+        let recorder = Recording::new();
+        let gate = Slow::gated().then(recorder.clone());
+        go_on.add_permits(1); // the look at the start finds nothing
+        let outbox =
+            shop.outbox().store(store.shared()).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        reading.acquire().await.unwrap().forget();
+
+        commit(&outbox, vec![order("1")]).await;
+        gate.until_began(1).await;
+        outbox.nudge();
+        reading.acquire().await.unwrap().forget(); // the poller has the row in its hands
+        gate.open();
+        until_status(&shop, "1", DONE).await;
+        go_on.close();
+        // A later look that finds another row shows that the earlier one is over.
+        shop.insert(&[order("2")]).await;
+        outbox.nudge();
+        until_status(&shop, "2", DONE).await;
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.count_of("1"), 1);
+    }
+}
+
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-009.
+    async fn what_a_process_held_is_forgotten_with_it_and_delivered_by_the_next(shop) {
+        let stuck = Slow::gated();
+        let outbox = shop
+            .outbox()
+            .drain_timeout(Duration::from_millis(10))
+            .on("Order", "OrderPlaced", stuck.clone())
+            .start()
+            .await
+            .unwrap();
+        commit(&outbox, vec![order("1")]).await;
+        stuck.until_began(1).await;
+        assert!(outbox.close().await.is_err());
+        assert_eq!(shop.row("1").await.status, NEW);
+
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        recorder.until(1).await;
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("1").await.status, DONE);
+    }
 }
 
 /// A tracker that lets nobody hold anything.

@@ -3,6 +3,12 @@
 #[macro_use]
 mod forward;
 
+#[macro_use]
+#[path = "../support/fresh.rs"]
+mod fresh;
+#[path = "../support/triggers.rs"]
+mod triggers;
+
 mod dying;
 mod flaky;
 mod harness;

@@ -215,6 +215,7 @@ async fn the_depths_show_what_waits_in_each_queue() {
     assert_eq!(gauges.get("outbox.queue.hot.depth"), Some(&2.0));
     assert_eq!(gauges.get("outbox.queue.cold.depth"), Some(&3.0));
     gate.open();
+    store.let_go(1_000); // another look may have begun, and closing waits for it
     outbox.close().await.unwrap();
     assert_eq!((outbox.metrics().queue_hot_depth.value(), outbox.metrics().queue_cold_depth.value()), (0, 0));
 }

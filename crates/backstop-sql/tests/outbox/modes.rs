@@ -8,12 +8,11 @@ use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure};
 use backstop_sql::outbox::{Interceptor, interceptor, purge};
 use backstop_sql::store::Order;
-use backstop_sql::{Error, Outbox};
+use backstop_sql::{Error, Outbox, Supported};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording, Slow};
-use sqlx::Sqlite;
 
-use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order, shop};
 use crate::watched::{Asked, Watched};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,22 +21,22 @@ fn at_once(_: u32, _: Jitter) -> Duration {
     Duration::ZERO
 }
 
-async fn append(outbox: &Outbox<Sqlite>, id: &str) {
+async fn append<DB: Supported>(outbox: &Outbox<DB>, id: &str) {
     let mut tx = outbox.begin().await.unwrap();
     tx.append(order(id)).await.unwrap();
     tx.commit().await.unwrap();
 }
 
-/// Runs the block for the two modes whose delivery can be tuned, with `$builder` on the shop's table.
+/// Runs the block for the two modes whose delivery can be tuned, with `$builder` on the table of a fresh shop each.
 macro_rules! in_each_tunable_mode {
-    (|$shop:ident, $mode:ident, $builder:ident| $body:block) => {{
+    ($fresh:expr, |$shop:ident, $mode:ident, $builder:ident| $body:block) => {{
         {
-            let ($shop, $mode) = (Shop::open().await, "single_node");
+            let ($shop, $mode) = ($fresh, "single_node");
             let $builder = Outbox::single_node($shop.pool.clone());
             $body
         }
         {
-            let ($shop, $mode) = (Shop::open().await, "multi_node");
+            let ($shop, $mode) = ($fresh, "multi_node");
             let $builder = Outbox::multi_node($shop.pool.clone()).claim_locking(MINUTE);
             $body
         }
@@ -46,102 +45,102 @@ macro_rules! in_each_tunable_mode {
 
 /// Runs the block for the three modes that deliver.
 macro_rules! in_each_delivering_mode {
-    (|$shop:ident, $mode:ident, $builder:ident| $body:block) => {{
-        in_each_tunable_mode!(|$shop, $mode, $builder| $body);
-        let ($shop, $mode) = (Shop::open().await, "ordered");
+    ($fresh:expr, |$shop:ident, $mode:ident, $builder:ident| $body:block) => {{
+        in_each_tunable_mode!($fresh, |$shop, $mode, $builder| $body);
+        let ($shop, $mode) = ($fresh, "ordered");
         let $builder = Outbox::ordered($shop.pool.clone());
         $body
     }};
 }
 
-/// Rules: O-001, O-413, O-510, O-527, O-562, O-566.
-#[tokio::test]
-async fn each_mode_starts_writes_and_is_closed_as_one() {
-    in_each_delivering_mode!(|shop, mode, builder| {
-        let recorder = Recording::new();
-        let outbox =
-            builder.interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-        let mut tx = shop.pool.begin().await.unwrap();
-        let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
-        tx.commit().await.unwrap();
-        appended.committed();
-        outbox.nudge();
-        recorder.until(1).await;
-        outbox.close().await.unwrap();
-        assert_eq!(shop.row("1").await.status, DONE, "{mode}");
-        // Every part is closed: what is written from now on waits for the next start.
-        append(&outbox, "2").await;
-        outbox.nudge();
-        outbox.close().await.unwrap();
-        assert_eq!((shop.row("2").await.status, recorder.count_of("2")), (NEW, 0), "{mode}");
-    });
-    let shop = Shop::open().await;
-    let outbox = Outbox::writer_only(shop.pool.clone()).start().await.unwrap();
-    append(&outbox, "1").await;
-    outbox.close().await.unwrap();
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("1").await.status, NEW);
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-081, O-511, O-512, O-513.
-#[tokio::test]
-async fn single_node_delivers_after_the_commit_and_its_poller_finds_the_rest_without_locks() {
-    let shop = Shop::open().await;
-    let store = Watched::around(shop.store.clone());
-    store.hold_up();
-    let gate = Slow::gated();
-    let recorder = Recording::of(gate.clone());
-    let outbox = Outbox::single_node(shop.pool.clone())
-        .store(store.clone())
-        .interval(NEVER)
-        .on("Order", "OrderPlaced", recorder.clone())
-        .start()
-        .await
-        .unwrap();
-    assert!(matches!(store.first_asked().await, Asked::Poll(due) if due.order == Order::Due));
-    append(&outbox, "hot").await;
-    assert_eq!((outbox.metrics().enqueue_hot.total(), outbox.metrics().enqueue_cold.total()), (1, 0));
-    shop.insert(&[order("cold")]).await;
-    store.let_go(1);
-    recorder.until(2).await;
-    assert_eq!(outbox.metrics().enqueue_cold.total(), 1);
-    for id in ["hot", "cold"] {
-        assert_eq!(shop.row(id).await.locked_by, None, "{id}");
+    /// Rules: O-001, O-413, O-510, O-527, O-562, O-566.
+    async fn each_mode_starts_writes_and_is_closed_as_one(shop) {
+        in_each_delivering_mode!(shop.another().await, |shop, mode, builder| {
+            let recorder = Recording::new();
+            let outbox =
+                builder.interval(NEVER).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+            let mut tx = shop.pool.begin().await.unwrap();
+            let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+            tx.commit().await.unwrap();
+            appended.committed();
+            outbox.nudge();
+            recorder.until(1).await;
+            outbox.close().await.unwrap();
+            assert_eq!(shop.row("1").await.status, DONE, "{mode}");
+            // Every part is closed: what is written from now on waits for the next start.
+            append(&outbox, "2").await;
+            outbox.nudge();
+            outbox.close().await.unwrap();
+            assert_eq!((shop.row("2").await.status, recorder.count_of("2")), (NEW, 0), "{mode}");
+        });
+        let outbox = Outbox::writer_only(shop.pool.clone()).start().await.unwrap();
+        append(&outbox, "1").await;
+        outbox.close().await.unwrap();
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("1").await.status, NEW);
     }
-    gate.open();
-    outbox.close().await.unwrap();
-    assert!(store.asked().iter().all(|asked| asked.owner().is_none()));
-}
 
-/// Rules: O-082, O-516, O-517, O-518, O-544.
-#[tokio::test]
-async fn multi_node_delivers_after_the_commit_and_its_poller_claims_the_rest() {
-    let shop = Shop::open().await;
-    let store = Watched::around(shop.store.clone());
-    store.hold_up();
-    let gate = Slow::gated();
-    let recorder = Recording::of(gate.clone());
-    let outbox = Outbox::multi_node(shop.pool.clone())
-        .claim_locking_as("node-a", MINUTE)
-        .store(store.clone())
-        .interval(NEVER)
-        .on("Order", "OrderPlaced", recorder.clone())
-        .start()
-        .await
-        .unwrap();
-    append(&outbox, "hot").await;
-    assert_eq!((outbox.metrics().enqueue_hot.total(), outbox.metrics().enqueue_cold.total()), (1, 0));
-    shop.insert(&[order("cold")]).await;
-    store.let_go(1);
-    recorder.until(2).await;
-    for id in ["hot", "cold"] {
-        assert_eq!(shop.row(id).await.locked_by.as_deref(), Some("node-a"), "{id}");
+    /// Rules: O-081, O-511, O-512, O-513.
+    async fn single_node_delivers_after_the_commit_and_its_poller_finds_the_rest_without_locks(shop) {
+        let store = Watched::around(shop.store.clone());
+        store.hold_up();
+        let gate = Slow::gated();
+        let recorder = Recording::of(gate.clone());
+        let outbox = Outbox::single_node(shop.pool.clone())
+            .store(store.clone())
+            .interval(NEVER)
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        assert!(matches!(store.first_asked().await, Asked::Poll(due) if due.order == Order::Due));
+        append(&outbox, "hot").await;
+        assert_eq!((outbox.metrics().enqueue_hot.total(), outbox.metrics().enqueue_cold.total()), (1, 0));
+        shop.insert(&[order("cold")]).await;
+        store.let_go(1);
+        recorder.until(2).await;
+        assert_eq!(outbox.metrics().enqueue_cold.total(), 1);
+        for id in ["hot", "cold"] {
+            assert_eq!(shop.row(id).await.locked_by, None, "{id}");
+        }
+        gate.open();
+        store.let_go(1_000); // another look may have begun, and closing waits for it
+        outbox.close().await.unwrap();
+        assert!(store.asked().iter().all(|asked| asked.owner().is_none()));
     }
-    gate.open();
-    outbox.close().await.unwrap();
-    assert_eq!(shop.count(DONE).await, 2);
-    let as_asked = |asked: &Asked| matches!(asked, Asked::Claim { owner, timeout, .. } if owner == "node-a" && *timeout == MINUTE);
-    assert!(store.asked().iter().all(as_asked), "{:?}", store.asked());
+
+    /// Rules: O-082, O-516, O-517, O-518, O-544.
+    async fn multi_node_delivers_after_the_commit_and_its_poller_claims_the_rest(shop) {
+        let store = Watched::around(shop.store.clone());
+        store.hold_up();
+        let gate = Slow::gated();
+        let recorder = Recording::of(gate.clone());
+        let outbox = Outbox::multi_node(shop.pool.clone())
+            .claim_locking_as("node-a", MINUTE)
+            .store(store.clone())
+            .interval(NEVER)
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        append(&outbox, "hot").await;
+        assert_eq!((outbox.metrics().enqueue_hot.total(), outbox.metrics().enqueue_cold.total()), (1, 0));
+        shop.insert(&[order("cold")]).await;
+        store.let_go(1);
+        recorder.until(2).await;
+        for id in ["hot", "cold"] {
+            assert_eq!(shop.row(id).await.locked_by.as_deref(), Some("node-a"), "{id}");
+        }
+        gate.open();
+        store.let_go(1_000); // another look may have begun, and closing waits for it
+        outbox.close().await.unwrap();
+        assert_eq!(shop.count(DONE).await, 2);
+        let as_asked = |asked: &Asked| matches!(asked, Asked::Claim { owner, timeout, .. } if owner == "node-a" && *timeout == MINUTE);
+        assert!(store.asked().iter().all(as_asked), "{:?}", store.asked());
+    }
 }
 
 /// Rules: O-543.
@@ -160,52 +159,52 @@ async fn a_node_without_a_name_gets_one_that_is_new_at_each_start() {
     assert_ne!(owners[0], owners[1]);
 }
 
-/// Rules: O-085, O-443, O-444, O-523, O-524, O-525, O-546.
-#[tokio::test]
-async fn writer_only_writes_and_neither_delivers_nor_looks() {
-    let logs = crate::logs::Logs::catch();
-    let shop = Shop::open().await;
-    let store = Watched::around(shop.store.clone());
-    let outbox = Outbox::writer_only(shop.pool.clone()).store(store.clone()).start().await.unwrap();
-    append(&outbox, "1").await;
-    outbox.nudge();
-    tokio::task::yield_now().await;
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("1").await.status, NEW);
-    assert_eq!(store.asked(), []);
-    let metrics = outbox.metrics();
-    assert_eq!(
-        (metrics.append.total(), metrics.enqueue_hot.total(), metrics.enqueue_hot_dropped.total()),
-        (1, 0, 0)
-    );
-    assert!(logs.having(tracing::Level::WARN, "").is_empty(), "{}", logs.all());
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-086, O-547, O-548, O-549, O-550.
-#[tokio::test]
-async fn writer_only_may_purge_by_age_whatever_the_status() {
-    let shop = Shop::open().await;
-    let hour_ago = backstop_core::Clock::now(&backstop_core::SystemClock) - 60 * MINUTE;
-    let old = |id: &str| Event::of("OrderPlaced").id(id).occurred_at(hour_ago).json(&()).unwrap();
-    shop.insert(&[old("1"), old("2"), old("3"), order("young")]).await;
-    let settings = purge::Settings::default()
-        .retention(Duration::from_secs(1_800))
-        .batch_size(2)
-        .interval(Duration::from_millis(10));
-    let outbox = Outbox::writer_only(shop.pool.clone()).purge(settings).start().await.unwrap();
-    eventually("the old rows to go", async || shop.rows().await == 1).await;
-    assert_eq!(shop.row("young").await.status, NEW);
-    // At its interval, so that rows which become old later go too.
-    shop.insert(&[old("4")]).await;
-    eventually("the next cycle", async || shop.find("4").await.is_none()).await;
-    outbox.close().await.unwrap();
-    assert_eq!(outbox.metrics().purge.total(), 4);
+    /// Rules: O-085, O-443, O-444, O-523, O-524, O-525, O-546.
+    async fn writer_only_writes_and_neither_delivers_nor_looks(shop) {
+        let logs = crate::logs::Logs::catch();
+        let store = Watched::around(shop.store.clone());
+        let outbox = Outbox::writer_only(shop.pool.clone()).store(store.clone()).start().await.unwrap();
+        append(&outbox, "1").await;
+        outbox.nudge();
+        tokio::task::yield_now().await;
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("1").await.status, NEW);
+        assert_eq!(store.asked(), []);
+        let metrics = outbox.metrics();
+        assert_eq!(
+            (metrics.append.total(), metrics.enqueue_hot.total(), metrics.enqueue_hot_dropped.total()),
+            (1, 0, 0)
+        );
+        assert!(logs.having(tracing::Level::WARN, "").is_empty(), "{}", logs.all());
+    }
+
+    /// Rules: O-086, O-547, O-548, O-549, O-550.
+    async fn writer_only_may_purge_by_age_whatever_the_status(shop) {
+        let hour_ago = backstop_core::Clock::now(&backstop_core::SystemClock) - 60 * MINUTE;
+        let old = |id: &str| Event::of("OrderPlaced").id(id).occurred_at(hour_ago).json(&()).unwrap();
+        shop.insert(&[old("1"), old("2"), old("3"), order("young")]).await;
+        let settings = purge::Settings::default()
+            .retention(Duration::from_secs(1_800))
+            .batch_size(2)
+            .interval(Duration::from_millis(10));
+        let outbox = Outbox::writer_only(shop.pool.clone()).purge(settings).start().await.unwrap();
+        eventually("the old rows to go", async || shop.rows().await == 1).await;
+        assert_eq!(shop.row("young").await.status, NEW);
+        // At its interval, so that rows which become old later go too.
+        shop.insert(&[old("4")]).await;
+        eventually("the next cycle", async || shop.find("4").await.is_none()).await;
+        outbox.close().await.unwrap();
+        assert_eq!(outbox.metrics().purge.total(), 4);
+    }
 }
 
 /// Rules: O-514, O-538.
 #[tokio::test]
 async fn four_events_are_handled_at_once_unless_worker_count_says_otherwise() {
-    in_each_tunable_mode!(|shop, mode, builder| {
+    in_each_tunable_mode!(Shop::open().await, |shop, mode, builder| {
         let events: Vec<_> = (0..8).map(|n| order(&n.to_string())).collect();
         shop.insert(&events).await;
         let gate = Slow::gated();
@@ -216,7 +215,7 @@ async fn four_events_are_handled_at_once_unless_worker_count_says_otherwise() {
         assert_eq!(gate.most_at_once(), 4, "{mode}");
         outbox.close().await.unwrap();
     });
-    in_each_tunable_mode!(|shop, mode, builder| {
+    in_each_tunable_mode!(Shop::open().await, |shop, mode, builder| {
         let events: Vec<_> = (0..8).map(|n| order(&n.to_string())).collect();
         shop.insert(&events).await;
         let gate = Slow::gated();
@@ -231,7 +230,7 @@ async fn four_events_are_handled_at_once_unless_worker_count_says_otherwise() {
 }
 
 /// Lets a failing event be tried until it is dead.
-async fn until_dead(shop: &Shop, outbox: &Outbox<Sqlite>, id: &str) {
+async fn until_dead(shop: &Shop, outbox: &Outbox<sqlx::Sqlite>, id: &str) {
     eventually("the event to die", async || {
         outbox.nudge();
         shop.row(id).await.status == DEAD
@@ -242,7 +241,7 @@ async fn until_dead(shop: &Shop, outbox: &Outbox<Sqlite>, id: &str) {
 /// Rules: O-515, O-541, O-542.
 #[tokio::test]
 async fn an_event_is_tried_ten_times_unless_max_attempts_says_otherwise() {
-    in_each_tunable_mode!(|shop, mode, builder| {
+    in_each_tunable_mode!(Shop::open().await, |shop, mode, builder| {
         let handler = Failing::always();
         let builder = builder.retry_policy(at_once).interval(NEVER);
         let outbox = builder.on("Order", "OrderPlaced", handler.clone()).start().await.unwrap();
@@ -251,7 +250,7 @@ async fn an_event_is_tried_ten_times_unless_max_attempts_says_otherwise() {
         assert_eq!(handler.tries_of("1"), 10, "{mode}");
         outbox.close().await.unwrap();
     });
-    in_each_tunable_mode!(|shop, mode, builder| {
+    in_each_tunable_mode!(Shop::open().await, |shop, mode, builder| {
         let handler = Failing::always();
         let builder = builder.retry_policy(at_once).max_attempts(3).interval(NEVER);
         let outbox = builder.on("Order", "OrderPlaced", handler.clone()).start().await.unwrap();
@@ -265,7 +264,7 @@ async fn an_event_is_tried_ten_times_unless_max_attempts_says_otherwise() {
 /// Rules: O-539, O-540.
 #[tokio::test]
 async fn the_capacities_bound_what_waits_in_memory() {
-    in_each_tunable_mode!(|shop, mode, builder| {
+    in_each_tunable_mode!(Shop::open().await, |shop, mode, builder| {
         let (gate, store) = (Slow::gated(), Watched::around(shop.store.clone()));
         store.hold_up();
         let builder = builder.worker_count(1).hot_queue_capacity(2).cold_queue_capacity(3).interval(NEVER);
@@ -294,7 +293,7 @@ async fn the_capacities_bound_what_waits_in_memory() {
 /// Rules: O-534, O-535, O-536.
 #[tokio::test]
 async fn interval_batch_size_and_skip_recent_reach_the_poller_of_every_mode() {
-    in_each_delivering_mode!(|shop, mode, builder| {
+    in_each_delivering_mode!(Shop::open().await, |shop, mode, builder| {
         let store = Watched::around(shop.store.clone());
         let outbox = builder.store(store.clone()).interval(NEVER).start().await.unwrap();
         let due = store.first_asked().await.due();
@@ -302,7 +301,7 @@ async fn interval_batch_size_and_skip_recent_reach_the_poller_of_every_mode() {
         outbox.close().await.unwrap();
         assert_eq!(store.asked().len(), 1, "{mode}: it looks once, and then at the interval");
     });
-    in_each_delivering_mode!(|shop, mode, builder| {
+    in_each_delivering_mode!(Shop::open().await, |shop, mode, builder| {
         let store = Watched::around(shop.store.clone());
         let builder = builder.interval(Duration::from_millis(1)).batch_size(7).skip_recent(MINUTE);
         let outbox = builder.store(store.clone()).start().await.unwrap();
@@ -325,7 +324,7 @@ impl Interceptor for Counting {
 /// Rules: O-532, O-533.
 #[tokio::test]
 async fn interceptors_and_a_metrics_recorder_may_be_given_to_every_mode() {
-    in_each_delivering_mode!(|shop, mode, builder| {
+    in_each_delivering_mode!(Shop::open().await, |shop, mode, builder| {
         let (one, many) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let counted = many.clone();
         let before = interceptor::before(move |_| {
@@ -355,7 +354,7 @@ async fn interceptors_and_a_metrics_recorder_may_be_given_to_every_mode() {
 /// Rules: O-537.
 #[tokio::test]
 async fn closing_waits_for_handlers_as_long_as_drain_timeout_says() {
-    in_each_delivering_mode!(|shop, mode, builder| {
+    in_each_delivering_mode!(Shop::open().await, |shop, mode, builder| {
         let gate = Slow::gated();
         let patience = Duration::from_millis(30);
         let builder = builder.drain_timeout(patience).interval(NEVER);

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use backstop_core::{Event, telemetry};
 use backstop_sql::Error;
+use backstop_sql::connection::Kind;
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::outbox::{PollHandler, Poller};
+use backstop_sql::statement::Value;
 use backstop_sql::store::{At, Claim, Due, Order, Store};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
@@ -15,9 +17,9 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::flaky::Flaky;
-use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order};
+use crate::harness::{DONE, NEVER, NEW, Shop, metrics, order, shop};
 use crate::spied::Spied;
-use crate::steps::{orders, run, until_count, until_status};
+use crate::steps::{orders, until_count, until_status};
 
 /// Takes what it is given while it has room, and remembers it.
 #[derive(Clone, Default)]
@@ -88,28 +90,30 @@ async fn without_a_recorder_a_poller_works_all_the_same() {
     assert!(metrics.lag_oldest_ms.value() > 0, "it counts for whoever asks");
 }
 
-/// Rules: O-007, O-347, O-351, O-352, O-361, O-363.
-#[tokio::test]
-async fn one_cycle_hands_on_each_due_event_once_with_its_tries() {
-    let shop = Shop::open().await;
-    let events = orders(3);
-    shop.insert(&events).await;
-    run(&shop, "update outbox_event set attempts = 4, status = 2 where event_id = '0001'").await;
-    let taking = Taking::default();
-    let poller = poller(&shop.store, Settings::default(), taking.clone());
-    assert!(taking.ids().is_empty(), "it does not run before it is told to");
-    poller.poll().await.unwrap();
-    let taken: Vec<_> = taking.taken.lock().unwrap().clone();
-    let tries: Vec<_> = taken.iter().map(|(event, attempts)| (event.id(), *attempts)).collect();
-    assert_eq!(tries, [("0000", 0), ("0001", 4), ("0002", 0)]);
-    for ((taken, _), event) in taken.iter().zip(&events) {
-        assert_eq!(taken.payload_json(), event.payload_json());
-        assert_eq!((taken.event_type(), taken.aggregate_id()), (event.event_type(), event.aggregate_id()));
-        assert_eq!(taken.occurred_at(), event.occurred_at());
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-007, O-347, O-351, O-352, O-361, O-363.
+    async fn one_cycle_hands_on_each_due_event_once_with_its_tries(shop) {
+        let events = orders(3);
+        shop.insert(&events).await;
+        shop.run("update outbox_event set attempts = 4, status = 2 where event_id = '0001'").await;
+        let taking = Taking::default();
+        let poller = poller(&shop.store, Settings::default(), taking.clone());
+        assert!(taking.ids().is_empty(), "it does not run before it is told to");
+        poller.poll().await.unwrap();
+        let taken: Vec<_> = taking.taken.lock().unwrap().clone();
+        let tries: Vec<_> = taken.iter().map(|(event, attempts)| (event.id(), *attempts)).collect();
+        assert_eq!(tries, [("0000", 0), ("0001", 4), ("0002", 0)]);
+        for ((taken, _), event) in taken.iter().zip(&events) {
+            assert_eq!(taken.payload_json(), event.payload_json());
+            assert_eq!((taken.event_type(), taken.aggregate_id()), (event.event_type(), event.aggregate_id()));
+            assert_eq!(taken.occurred_at(), event.occurred_at());
+        }
+        // A closure of event and tries is a handler too, with room for everything.
+        let closure = |_: Event, _: u32| true;
+        assert_eq!(PollHandler::available_capacity(&closure), usize::MAX);
     }
-    // A closure of event and tries is a handler too, with room for everything.
-    let closure = |_: Event, _: u32| true;
-    assert_eq!(PollHandler::available_capacity(&closure), usize::MAX);
 }
 
 /// Rules: O-362.
@@ -124,35 +128,35 @@ fn a_handler_that_does_not_tell_its_room_has_room_for_everything() {
     assert_eq!(Plain.available_capacity(), usize::MAX);
 }
 
-/// Rules: O-350.
-#[tokio::test]
-async fn without_room_the_table_is_not_looked_at_and_the_batch_is_no_larger_than_the_room() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(5)).await;
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let full = Taking { room: Some(0), ..Taking::default() };
-    poller(&store, Settings::default(), full.clone()).poll().await.unwrap();
-    assert_eq!((switches.polls.load(Ordering::SeqCst), full.ids().len()), (0, 0));
-    let roomy = Taking { room: Some(3), ..Taking::default() };
-    poller(&store, Settings::default(), roomy.clone()).poll().await.unwrap();
-    assert_eq!(roomy.ids(), ["0000", "0001", "0002"]);
-    assert_eq!(roomy.offered.load(Ordering::SeqCst), 3);
-    let small = Taking { room: Some(3), ..Taking::default() };
-    poller(&store, Settings::default().batch_size(2), small.clone()).poll().await.unwrap();
-    assert_eq!(small.ids().len(), 2);
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-365, O-410.
-#[tokio::test]
-async fn a_refusal_ends_the_cycle_and_the_rest_comes_again() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(5)).await;
-    let taking = Taking { refuses_from: Some(2), ..Taking::default() };
-    poller(&shop.store, Settings::default(), taking.clone()).poll().await.unwrap();
-    assert_eq!((taking.ids().len(), taking.offered.load(Ordering::SeqCst)), (2, 3));
-    let next = Taking::default();
-    poller(&shop.store, Settings::default(), next.clone()).poll().await.unwrap();
-    assert_eq!(next.ids().len(), 5);
+    /// Rules: O-350.
+    async fn without_room_the_table_is_not_looked_at_and_the_batch_is_no_larger_than_the_room(shop) {
+        shop.insert(&orders(5)).await;
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let full = Taking { room: Some(0), ..Taking::default() };
+        poller(&store, Settings::default(), full.clone()).poll().await.unwrap();
+        assert_eq!((switches.polls.load(Ordering::SeqCst), full.ids().len()), (0, 0));
+        let roomy = Taking { room: Some(3), ..Taking::default() };
+        poller(&store, Settings::default(), roomy.clone()).poll().await.unwrap();
+        assert_eq!(roomy.ids(), ["0000", "0001", "0002"]);
+        assert_eq!(roomy.offered.load(Ordering::SeqCst), 3);
+        let small = Taking { room: Some(3), ..Taking::default() };
+        poller(&store, Settings::default().batch_size(2), small.clone()).poll().await.unwrap();
+        assert_eq!(small.ids().len(), 2);
+    }
+
+    /// Rules: O-365, O-410.
+    async fn a_refusal_ends_the_cycle_and_the_rest_comes_again(shop) {
+        shop.insert(&orders(5)).await;
+        let taking = Taking { refuses_from: Some(2), ..Taking::default() };
+        poller(&shop.store, Settings::default(), taking.clone()).poll().await.unwrap();
+        assert_eq!((taking.ids().len(), taking.offered.load(Ordering::SeqCst)), (2, 3));
+        let next = Taking::default();
+        poller(&shop.store, Settings::default(), next.clone()).poll().await.unwrap();
+        assert_eq!(next.ids().len(), 5);
+    }
 }
 
 /// Rules: O-346, O-349.
@@ -241,52 +245,52 @@ async fn the_interval_counts_from_the_end_of_a_cycle() {
     }
 }
 
-/// Rules: O-344, O-345, O-012.
-#[tokio::test]
-async fn rows_are_locked_only_where_claims_are_asked_for() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(1)).await;
-    poller(&shop.store, Settings::default(), Taking::default()).poll().await.unwrap();
-    assert_eq!(shop.row("0000").await.locked_by, None);
-    let claiming = Settings::default().claim_locking_as("node-1", Duration::from_secs(60));
-    let taking = Taking::default();
-    poller(&shop.store, claiming, taking.clone()).poll().await.unwrap();
-    assert_eq!(shop.row("0000").await.locked_by.as_deref(), Some("node-1"));
-    assert_eq!(taking.ids(), ["0000"]);
-    // Another one finds nothing, while one that asks for no claims does.
-    let other = Settings::default().claim_locking(Duration::from_secs(60));
-    let others = Taking::default();
-    poller(&shop.store, other, others.clone()).poll().await.unwrap();
-    assert!(others.ids().is_empty());
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-012, O-364.
-#[tokio::test]
-async fn in_an_outbox_due_rows_go_to_the_cold_queue_as_far_as_it_has_room() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(10)).await;
-    let gate = Slow::gated();
-    let outbox = shop
-        .outbox()
-        .worker_count(1)
-        .cold_queue_capacity(2)
-        .on("Order", "OrderPlaced", gate.clone())
-        .start()
-        .await
-        .unwrap();
-    gate.until_began(1).await;
-    outbox.nudge();
-    eventually("a full queue", async || outbox.metrics().queue_cold_depth.value() == 2).await;
-    outbox.nudge();
-    assert_eq!((outbox.metrics().enqueue_cold.total(), outbox.metrics().enqueue_hot.total()), (3, 0));
-    gate.open();
-    eventually("the rest", async || {
+    /// Rules: O-344, O-345, O-012.
+    async fn rows_are_locked_only_where_claims_are_asked_for(shop) {
+        shop.insert(&orders(1)).await;
+        poller(&shop.store, Settings::default(), Taking::default()).poll().await.unwrap();
+        assert_eq!(shop.row("0000").await.locked_by, None);
+        let claiming = Settings::default().claim_locking_as("node-1", Duration::from_secs(60));
+        let taking = Taking::default();
+        poller(&shop.store, claiming, taking.clone()).poll().await.unwrap();
+        assert_eq!(shop.row("0000").await.locked_by.as_deref(), Some("node-1"));
+        assert_eq!(taking.ids(), ["0000"]);
+        // Another one finds nothing, while one that asks for no claims does.
+        let other = Settings::default().claim_locking(Duration::from_secs(60));
+        let others = Taking::default();
+        poller(&shop.store, other, others.clone()).poll().await.unwrap();
+        assert!(others.ids().is_empty());
+    }
+
+    /// Rules: O-012, O-364.
+    async fn in_an_outbox_due_rows_go_to_the_cold_queue_as_far_as_it_has_room(shop) {
+        shop.insert(&orders(10)).await;
+        let gate = Slow::gated();
+        let outbox = shop
+            .outbox()
+            .worker_count(1)
+            .cold_queue_capacity(2)
+            .on("Order", "OrderPlaced", gate.clone())
+            .start()
+            .await
+            .unwrap();
+        gate.until_began(1).await;
         outbox.nudge();
-        shop.count(DONE).await == 10
-    })
-    .await;
-    outbox.close().await.unwrap();
-    assert_eq!(gate.began(), 10);
+        eventually("a full queue", async || outbox.metrics().queue_cold_depth.value() == 2).await;
+        outbox.nudge();
+        assert_eq!((outbox.metrics().enqueue_cold.total(), outbox.metrics().enqueue_hot.total()), (3, 0));
+        gate.open();
+        eventually("the rest", async || {
+            outbox.nudge();
+            shop.count(DONE).await == 10
+        })
+        .await;
+        outbox.close().await.unwrap();
+        assert_eq!(gate.began(), 10);
+    }
 }
 
 /// Rules: O-450.
@@ -315,47 +319,45 @@ async fn two_cycles_of_one_poller_never_overlap() {
     assert_eq!((most.load(Ordering::SeqCst), now.load(Ordering::SeqCst)), (1, 0));
 }
 
-/// Rules: O-040.
-#[tokio::test]
-async fn a_row_as_it_is_read_has_its_event_its_tries_and_the_claim_it_was_read_under() {
-    let shop = Shop::open().await;
-    let event =
-        Event::of("OrderPlaced").id("1").aggregate("Order", "42").header("a", "b").json(&[1]).unwrap();
-    shop.insert(std::slice::from_ref(&event)).await;
-    run(&shop, "update outbox_event set attempts = 3").await;
-    let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 9, order: Order::Due, after: None };
-    let polled = shop.store.poll(due).await.unwrap().remove(0);
-    assert_eq!((polled.id.as_str(), polled.attempts, polled.claim), ("1", 3, None));
-    let read = polled.event.unwrap();
-    assert_eq!((read.header("a"), read.payload_json()), (Some("b"), "[1]"));
-    let claimed = shop.store.claim(&"me".into(), NEVER, due).await.unwrap().remove(0);
-    assert_eq!(claimed.claim, Some(Claim { owner: "me".into(), seq: 1 }));
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-175, O-176, O-177.
-#[tokio::test]
-async fn the_tenant_goes_into_the_row_and_reaches_the_handler_by_both_ways() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    let of_tenant = |id: &str, tenant: &str| {
-        Event::of("OrderPlaced").id(id).aggregate("Order", id).tenant_id(tenant).json(&()).unwrap()
-    };
-    crate::steps::commit(&outbox, vec![of_tenant("hot", "acme")]).await;
-    until_status(&shop, "hot", DONE).await;
-    shop.insert(&[of_tenant("cold", "umbrella"), order("none")]).await;
-    outbox.nudge();
-    until_count(&shop, DONE, 3).await;
-    outbox.close().await.unwrap();
-    let stored: Vec<(String, Option<String>)> =
-        sqlx::query_as("select event_id, tenant_id from outbox_event order by event_id")
-            .fetch_all(&shop.pool)
-            .await
-            .unwrap();
-    let expected = [("cold", Some("umbrella")), ("hot", Some("acme")), ("none", None)];
-    assert_eq!(stored, expected.map(|(id, tenant)| (id.to_owned(), tenant.map(str::to_owned))));
-    let mut seen = recorder.events();
-    seen.sort_by(|a, b| a.id().cmp(b.id()));
-    assert_eq!(seen.iter().map(|event| (event.id(), event.tenant_id())).collect::<Vec<_>>(), expected);
-    assert_eq!(shop.count(NEW).await, 0);
+    /// Rules: O-040.
+    async fn a_row_as_it_is_read_has_its_event_its_tries_and_the_claim_it_was_read_under(shop) {
+        let event =
+            Event::of("OrderPlaced").id("1").aggregate("Order", "42").header("a", "b").json(&[1]).unwrap();
+        shop.insert(std::slice::from_ref(&event)).await;
+        shop.run("update outbox_event set attempts = 3").await;
+        let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 9, order: Order::Due, after: None };
+        let polled = shop.store.poll(due).await.unwrap().remove(0);
+        assert_eq!((polled.id.as_str(), polled.attempts, polled.claim), ("1", 3, None));
+        let read = polled.event.unwrap();
+        assert_eq!((read.header("a"), read.payload_json()), (Some("b"), "[1]"));
+        let claimed = shop.store.claim(&"me".into(), NEVER, due).await.unwrap().remove(0);
+        assert_eq!(claimed.claim, Some(Claim { owner: "me".into(), seq: 1 }));
+    }
+
+    /// Rules: O-175, O-176, O-177.
+    async fn the_tenant_goes_into_the_row_and_reaches_the_handler_by_both_ways(shop) {
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let of_tenant = |id: &str, tenant: &str| {
+            Event::of("OrderPlaced").id(id).aggregate("Order", id).tenant_id(tenant).json(&()).unwrap()
+        };
+        crate::steps::commit(&outbox, vec![of_tenant("hot", "acme")]).await;
+        until_status(&shop, "hot", DONE).await;
+        shop.insert(&[of_tenant("cold", "umbrella"), order("none")]).await;
+        outbox.nudge();
+        until_count(&shop, DONE, 3).await;
+        outbox.close().await.unwrap();
+        let stored = shop.statement("select event_id, tenant_id from outbox_event order by event_id");
+        let stored = shop.read(&stored, &[Kind::Text, Kind::Text]).await;
+        let expected = [("cold", Some("umbrella")), ("hot", Some("acme")), ("none", None)];
+        let text = |text: Option<&str>| Value::Text(text.map(str::to_owned));
+        assert_eq!(stored, expected.map(|(id, tenant)| vec![text(Some(id)), text(tenant)]));
+        let mut seen = recorder.events();
+        seen.sort_by(|a, b| a.id().cmp(b.id()));
+        assert_eq!(seen.iter().map(|event| (event.id(), event.tenant_id())).collect::<Vec<_>>(), expected);
+        assert_eq!(shop.count(NEW).await, 0);
+    }
 }

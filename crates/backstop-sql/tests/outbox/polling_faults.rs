@@ -11,38 +11,36 @@ use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
-use sqlx::SqlitePool;
 use tracing::Level;
 
 use crate::flaky::Flaky;
-use crate::harness::{DEAD, DONE, NEVER, Shop, metrics, order};
+use crate::harness::{DEAD, DONE, NEVER, Shop, metrics, order, shop};
 use crate::logs::Logs;
 use crate::spied::Spied;
-use crate::steps::{commit, orders, run, until_count, until_status};
+use crate::steps::{commit, make_unreadable, orders, until_count, until_status};
 
-/// Rules: O-353, O-442.
-#[tokio::test]
-async fn a_row_that_cannot_be_decoded_is_dead_and_the_rest_of_the_batch_flows() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    shop.insert(&orders(5)).await;
-    run(
-        &shop,
-        "update outbox_event set headers = 'not json', payload = '\"secret\"' where event_id = '0001'",
-    )
-    .await;
-    run(&shop, "update outbox_event set headers = '{\"a\": 1}' where event_id = '0003'").await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    until_count(&shop, DONE, 3).await;
-    until_count(&shop, DEAD, 2).await;
-    eventually("the count", async || outbox.metrics().dispatch_dead.total() == 2).await;
-    outbox.close().await.unwrap();
-    let row = shop.row("0001").await;
-    assert!(row.last_error.unwrap().starts_with("the row cannot be decoded: headers"));
-    assert_eq!((row.attempts, recorder.ids()), (0, vec!["0000".into(), "0002".into(), "0004".into()]));
-    assert_eq!(logs.having(Level::ERROR, "event_id=\"0001\"").len(), 1, "{}", logs.all());
-    assert!(!logs.all().contains("secret"), "{}", logs.all());
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-353, O-442.
+    async fn a_row_that_cannot_be_decoded_is_dead_and_the_rest_of_the_batch_flows(shop) {
+        let logs = Logs::catch();
+        shop.insert(&orders(5)).await;
+        make_unreadable(&shop, "0001").await;
+        shop.set("0001", r#"payload = '"secret"'"#).await;
+        shop.run("update outbox_event set headers = '{\"a\": 1}' where event_id = '0003'").await;
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        until_count(&shop, DONE, 3).await;
+        until_count(&shop, DEAD, 2).await;
+        eventually("the count", async || outbox.metrics().dispatch_dead.total() == 2).await;
+        outbox.close().await.unwrap();
+        let row = shop.row("0001").await;
+        assert!(row.last_error.unwrap().starts_with("the row cannot be decoded: headers"));
+        assert_eq!((row.attempts, recorder.ids()), (0, vec!["0000".into(), "0002".into(), "0004".into()]));
+        assert_eq!(logs.having(Level::ERROR, "event_id=\"0001\"").len(), 1, "{}", logs.all());
+        assert!(!logs.all().contains("secret"), "{}", logs.all());
+    }
 }
 
 /// Rules: O-441.
@@ -83,25 +81,27 @@ async fn after_a_look_that_failed_the_next_ones_come_soon_and_then_ever_later() 
     outbox.close().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_row_that_is_gone_when_it_is_to_be_buried_is_no_trouble() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    shop.insert(&orders(2)).await;
-    run(&shop, "update outbox_event set headers = 'not json' where event_id = '0000'").await;
-    let pool = shop.pool.clone();
-    let store = Spied::of(&shop.store).after_read(move || {
-        let pool = pool.clone();
-        async move {
-            sqlx::query("delete from outbox_event where event_id = '0000'").execute(&pool).await.unwrap();
-        }
-    });
-    let builder = shop.outbox().store(store.shared()).on("Order", "OrderPlaced", Recording::new());
-    let outbox = builder.start().await.unwrap();
-    until_status(&shop, "0001", DONE).await;
-    outbox.close().await.unwrap();
-    assert_eq!(logs.having(Level::ERROR, "cannot be buried either").len(), 0, "{}", logs.all());
-    assert_eq!(outbox.metrics().dispatch_dead.total(), 0);
+database_suite! {
+    over shop on 1 thread
+
+    async fn a_row_that_is_gone_when_it_is_to_be_buried_is_no_trouble(shop) {
+        let logs = Logs::catch();
+        shop.insert(&orders(2)).await;
+        make_unreadable(&shop, "0000").await;
+        let pool = shop.pool.clone();
+        let store = Spied::of(&shop.store).after_read(move || {
+            let pool = pool.clone();
+            async move {
+                sqlx::query("delete from outbox_event where event_id = '0000'").execute(&pool).await.unwrap();
+            }
+        });
+        let builder = shop.outbox().store(store.shared()).on("Order", "OrderPlaced", Recording::new());
+        let outbox = builder.start().await.unwrap();
+        until_status(&shop, "0001", DONE).await;
+        outbox.close().await.unwrap();
+        assert_eq!(logs.having(Level::ERROR, "cannot be buried either").len(), 0, "{}", logs.all());
+        assert_eq!(outbox.metrics().dispatch_dead.total(), 0);
+    }
 }
 
 /// Rules: O-441.
@@ -127,49 +127,49 @@ async fn a_handler_of_the_poller_that_panics_is_told_and_the_next_look_comes() {
     poller.close().await;
 }
 
-#[tokio::test]
-async fn events_in_flight_do_not_hide_other_due_rows() {
-    let shop = Shop::open().await;
-    let slow = Slow::gated();
-    let recorder = Recording::new();
-    let outbox = shop
-        .outbox()
-        .batch_size(2)
-        .worker_count(6)
-        .on("Order", "OrderPlaced", slow.clone())
-        .on("Invoice", "Sent", recorder.clone())
-        .start()
-        .await
-        .unwrap();
-    commit(&outbox, orders(5)).await; // older than what follows, and due all the time
-    slow.until_began(5).await;
-    let invoices: Vec<_> = ["a", "b", "c", "d", "e"]
-        .map(|id| Event::of("Sent").id(id).aggregate("Invoice", id).json(&()).unwrap())
-        .to_vec();
-    shop.insert(&invoices).await;
-    outbox.nudge();
-    recorder.until(5).await;
-    assert_eq!(
-        (recorder.ids(), slow.in_progress()),
-        (["a", "b", "c", "d", "e"].map(String::from).to_vec(), 5)
-    );
-    slow.open();
-    outbox.close().await.unwrap();
-    assert_eq!(shop.count(DONE).await, 10);
-}
+database_suite! {
+    over shop on 1 thread
 
-#[tokio::test]
-async fn a_backlog_is_worked_off_without_resting_between_its_batches() {
-    let shop = Shop::open().await;
-    shop.insert(&orders(100)).await;
-    let recorder = Recording::new();
-    let outbox =
-        shop.outbox().batch_size(7).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    until_count(&shop, DONE, 100).await; // with an interval of an hour
-    outbox.close().await.unwrap();
-    let mut ids = recorder.ids();
-    ids.sort_unstable();
-    assert_eq!(ids, orders(100).iter().map(Event::id).collect::<Vec<_>>());
+    async fn events_in_flight_do_not_hide_other_due_rows(shop) {
+        let slow = Slow::gated();
+        let recorder = Recording::new();
+        let outbox = shop
+            .outbox()
+            .batch_size(2)
+            .worker_count(6)
+            .on("Order", "OrderPlaced", slow.clone())
+            .on("Invoice", "Sent", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        commit(&outbox, orders(5)).await; // older than what follows, and due all the time
+        slow.until_began(5).await;
+        let invoices: Vec<_> = ["a", "b", "c", "d", "e"]
+            .map(|id| Event::of("Sent").id(id).aggregate("Invoice", id).json(&()).unwrap())
+            .to_vec();
+        shop.insert(&invoices).await;
+        outbox.nudge();
+        recorder.until(5).await;
+        assert_eq!(
+            (recorder.ids(), slow.in_progress()),
+            (["a", "b", "c", "d", "e"].map(String::from).to_vec(), 5)
+        );
+        slow.open();
+        outbox.close().await.unwrap();
+        assert_eq!(shop.count(DONE).await, 10);
+    }
+
+    async fn a_backlog_is_worked_off_without_resting_between_its_batches(shop) {
+        shop.insert(&orders(100)).await;
+        let recorder = Recording::new();
+        let outbox =
+            shop.outbox().batch_size(7).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        until_count(&shop, DONE, 100).await; // with an interval of an hour
+        outbox.close().await.unwrap();
+        let mut ids = recorder.ids();
+        ids.sort_unstable();
+        assert_eq!(ids, orders(100).iter().map(Event::id).collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]
@@ -212,7 +212,7 @@ async fn a_poller_alone_rests_although_its_handler_leaves_the_rows_as_they_are()
 
 /// A source of connections that fails when told to, and knows how many are out.
 struct Counting {
-    pool: SqlitePool,
+    inner: Arc<dyn Connections>,
     fails: Arc<AtomicBool>,
     taken: Arc<AtomicUsize>,
     out: Arc<AtomicUsize>,
@@ -238,7 +238,7 @@ impl Connections for Counting {
                     source: sqlx::Error::PoolTimedOut,
                 });
             }
-            let connection = self.pool.connection().await?;
+            let connection = self.inner.connection().await?;
             assert!(!connection.in_transaction());
             self.taken.fetch_add(1, Ordering::SeqCst);
             self.out.fetch_add(1, Ordering::SeqCst);
@@ -265,38 +265,40 @@ impl Connection for Counted {
     }
 }
 
-/// Rules: O-099, O-100.
-#[tokio::test]
-async fn connections_of_their_own_are_taken_for_a_short_time_and_may_fail() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    let (fails, taken, out) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
-    let counting = Counting {
-        pool: shop.pool.clone(),
-        fails: fails.clone(),
-        taken: taken.clone(),
-        out: Arc::clone(&out),
-    };
-    let gate = Slow::gated();
-    let outbox = shop
-        .outbox()
-        .connections(Arc::new(counting))
-        .on("Order", "OrderPlaced", gate.clone())
-        .start()
-        .await
-        .unwrap();
-    commit(&outbox, vec![order("hot")]).await;
-    gate.until_began(1).await;
-    eventually("rest", async || taken.load(Ordering::SeqCst) > 1 && out.load(Ordering::SeqCst) == 0).await;
-    let before = taken.load(Ordering::SeqCst); // and none is held while a handler works
-    fails.store(true, Ordering::SeqCst);
-    outbox.nudge();
-    eventually("an error in the log", async || !logs.having(Level::ERROR, "failing on purpose").is_empty())
-        .await;
-    fails.store(false, Ordering::SeqCst);
-    gate.open();
-    until_status(&shop, "hot", DONE).await;
-    outbox.close().await.unwrap();
-    assert!(taken.load(Ordering::SeqCst) > before);
-    assert_eq!(out.load(Ordering::SeqCst), 0);
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-099, O-100.
+    async fn connections_of_their_own_are_taken_for_a_short_time_and_may_fail(shop) {
+        let logs = Logs::catch();
+        let (fails, taken, out) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default(), Arc::default());
+        let counting = Counting {
+            inner: shop.connections.clone(),
+            fails: fails.clone(),
+            taken: taken.clone(),
+            out: Arc::clone(&out),
+        };
+        let gate = Slow::gated();
+        let outbox = shop
+            .outbox()
+            .connections(Arc::new(counting))
+            .on("Order", "OrderPlaced", gate.clone())
+            .start()
+            .await
+            .unwrap();
+        commit(&outbox, vec![order("hot")]).await;
+        gate.until_began(1).await;
+        eventually("rest", async || taken.load(Ordering::SeqCst) > 1 && out.load(Ordering::SeqCst) == 0).await;
+        let before = taken.load(Ordering::SeqCst); // and none is held while a handler works
+        fails.store(true, Ordering::SeqCst);
+        outbox.nudge();
+        eventually("an error in the log", async || !logs.having(Level::ERROR, "failing on purpose").is_empty())
+            .await;
+        fails.store(false, Ordering::SeqCst);
+        gate.open();
+        until_status(&shop, "hot", DONE).await;
+        outbox.close().await.unwrap();
+        assert!(taken.load(Ordering::SeqCst) > before);
+        assert_eq!(out.load(Ordering::SeqCst), 0);
+    }
 }

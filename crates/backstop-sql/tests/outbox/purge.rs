@@ -13,9 +13,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Level;
 
-use crate::harness::{DEAD, DONE, NEW, RETRY, Shop, metrics, order};
+use crate::harness::{DEAD, DONE, NEW, RETRY, metrics, order, shop};
 use crate::logs::Logs;
 use crate::nowhere::Nowhere;
+use crate::steps::settle_done;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
@@ -263,75 +264,56 @@ async fn starting_and_closing_from_many_tasks_leaves_one_loop_or_none() {
     }
 }
 
-/// Rules: O-008, O-560.
-#[tokio::test]
-async fn in_every_delivering_mode_old_done_and_dead_rows_go_and_others_stay() {
-    let shop = Shop::open().await;
-    shop.insert(&["done", "dead", "new", "retry", "young"].map(order)).await;
-    let old = "2020-01-01 00:00:00.000000";
-    for (id, status, done_at) in
-        [("done", DONE, Some(old)), ("dead", DEAD, None), ("retry", RETRY, None), ("new", NEW, None)]
-    {
-        // Due in the far future, so that nobody delivers them meanwhile.
-        sqlx::query(
-            "update outbox_event set status = ?, created_at = ?, done_at = ?, available_at = '2999-01-01 00:00:00.000000'
-             where event_id = ?",
-        )
-        .bind(status)
-        .bind(old)
-        .bind(done_at)
-        .bind(id)
-        .execute(&shop.pool)
-        .await
-        .unwrap();
-    }
-    sqlx::query("update outbox_event set status = 1, done_at = strftime('%Y-%m-%d %H:%M:%f000', 'now') where event_id = 'young'")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
-    let settings = purge::Settings::default().interval(Duration::from_millis(5)).batch_size(1);
-    let outbox = shop.outbox().purge(settings).start().await.unwrap();
-    eventually("the old rows to go", async || shop.rows().await == 3).await;
-    outbox.close().await.unwrap();
-    for id in ["new", "retry", "young"] {
-        assert!(shop.find(id).await.is_some(), "{id}");
-    }
-    assert_eq!(outbox.metrics().purge.total(), 2);
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-475.
-#[tokio::test]
-async fn what_is_old_is_judged_anew_in_each_cycle() {
-    let shop = Shop::open().await;
-    shop.insert(&[order("1")]).await;
-    sqlx::query("update outbox_event set status = 1, done_at = strftime('%Y-%m-%d %H:%M:%f000', 'now')")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
-    let settings = purge::Settings::default().retention(Duration::from_millis(500));
-    let purger = StorePurger::of_ended(shop.store.clone());
-    let purge = settings.build(Arc::new(shop.pool.clone()), purger, metrics()).unwrap();
-    assert_eq!(purge.run_once().await.unwrap(), 0);
-    eventually("the row to grow old", async || purge.run_once().await.unwrap() == 1).await;
-}
+    /// Rules: O-008, O-560.
+    async fn in_every_delivering_mode_old_done_and_dead_rows_go_and_others_stay(shop) {
+        shop.insert(&["done", "dead", "new", "retry", "young"].map(order)).await;
+        let old = "'2020-01-01 00:00:00.000000'";
+        for (id, status, done_at) in [("done", DONE, old), ("dead", DEAD, "null"), ("retry", RETRY, "null"), ("new", NEW, "null")] {
+            // Due in the far future, so that nobody delivers them meanwhile.
+            let far = "available_at = '2999-01-01 00:00:00.000000'";
+            shop.set(id, &format!("status = {status}, created_at = {old}, done_at = {done_at}, {far}")).await;
+        }
+        settle_done(&shop, "young").await;
+        let settings = purge::Settings::default().interval(Duration::from_millis(5)).batch_size(1);
+        let outbox = shop.outbox().purge(settings).start().await.unwrap();
+        eventually("the old rows to go", async || shop.rows().await == 3).await;
+        outbox.close().await.unwrap();
+        for id in ["new", "retry", "young"] {
+            assert!(shop.find(id).await.is_some(), "{id}");
+        }
+        assert_eq!(outbox.metrics().purge.total(), 2);
+    }
 
-#[tokio::test]
-async fn an_outbox_purges_when_it_is_asked_to() {
-    let shop = Shop::open().await;
-    shop.insert(&[order("1")]).await;
-    let long_ago = "'2020-01-01 00:00:00.000000'";
-    let ended = format!("update outbox_event set status = 1, created_at = {long_ago}, done_at = {long_ago}");
-    sqlx::query(sqlx::AssertSqlSafe(ended)).execute(&shop.pool).await.unwrap();
-    let without = shop.outbox().start().await.unwrap();
-    assert_eq!(without.purge().await.unwrap(), 0);
-    without.close().await.unwrap();
-    assert_eq!(shop.rows().await, 1);
-    let purger = StorePurger::of_ended(shop.store.clone());
-    let with = shop.outbox().purger(purger).start().await.unwrap();
-    eventually("the row to go", async || {
-        with.purge().await.unwrap();
-        shop.rows().await == 0
-    })
-    .await;
-    with.close().await.unwrap();
+    /// Rules: O-475.
+    async fn what_is_old_is_judged_anew_in_each_cycle(shop) {
+        shop.insert(&[order("1")]).await;
+        settle_done(&shop, "1").await;
+        let settings = purge::Settings::default().retention(Duration::from_millis(500));
+        let purger = StorePurger::of_ended(shop.store.clone());
+        let purge = settings.build(shop.connections.clone(), purger, metrics()).unwrap();
+        assert_eq!(purge.run_once().await.unwrap(), 0);
+        eventually("the row to grow old", async || purge.run_once().await.unwrap() == 1).await;
+    }
+
+    async fn an_outbox_purges_when_it_is_asked_to(shop) {
+        shop.insert(&[order("1")]).await;
+        let long_ago = "'2020-01-01 00:00:00.000000'";
+        let ended = format!("update outbox_event set status = 1, created_at = {long_ago}, done_at = {long_ago}");
+        shop.run(&ended).await;
+        let without = shop.outbox().start().await.unwrap();
+        assert_eq!(without.purge().await.unwrap(), 0);
+        without.close().await.unwrap();
+        assert_eq!(shop.rows().await, 1);
+        let purger = StorePurger::of_ended(shop.store.clone());
+        let with = shop.outbox().purger(purger).start().await.unwrap();
+        eventually("the row to go", async || {
+            with.purge().await.unwrap();
+            shop.rows().await == 0
+        })
+        .await;
+        with.close().await.unwrap();
+    }
 }

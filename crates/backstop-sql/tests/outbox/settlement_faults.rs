@@ -14,10 +14,15 @@ use backstop_testkit::handlers::{Failing, Recording, Slow};
 use tracing::Level;
 
 use crate::flaky::Flaky;
-use crate::harness::{DONE, NEW, RETRY, Shop, metrics, order};
+use crate::harness::{DONE, Database, NEW, RETRY, Shop, metrics, order, shop};
 use crate::logs::Logs;
 use crate::spied::Spied;
-use crate::steps::{commit, dispatch, due_in, orders, placed, run, tried, until_count, until_status};
+use crate::steps::{commit, dispatch, due_in, orders, placed, tried, until_count, until_status};
+
+/// Lets every update pass but those of one row.
+async fn refuse_bad(shop: &Shop<impl Database>) {
+    shop.refuse_updates("refuse", "new.event_id = 'bad'").await;
+}
 
 #[tokio::test]
 async fn a_handler_that_panics_has_failed_and_its_worker_goes_on() {
@@ -185,7 +190,7 @@ async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_in
     for trouble_stays in [false, true] {
         let shop = Shop::open().await;
         if trouble_stays {
-            run(&shop, REFUSE_BAD).await; // one of them for ever, which stops nobody
+            refuse_bad(&shop).await; // one of them for ever, which stops nobody
         }
         let (store, switches) = Flaky::around(shop.store.clone());
         let builder = shop.outbox().store(store).worker_count(1); // with an interval of an hour
@@ -206,33 +211,30 @@ async fn when_deliveries_go_on_the_table_is_looked_at_without_waiting_for_the_in
     }
 }
 
-#[tokio::test]
-async fn refusals_that_are_not_in_a_row_stop_nobody() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
-    run(
-        &shop,
-        "create trigger refuse_worse before update on outbox_event when new.event_id in ('worse', 'worst')
-         begin select raise(abort, 'refused on purpose'); end",
-    )
-    .await;
-    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
-    for (bad, good) in [("bad", "a"), ("worse", "b"), ("worst", "c")] {
-        commit(&outbox, vec![order(bad)]).await;
-        let refused = async || !logs.having(Level::ERROR, &format!("event_id=\"{bad}\"")).is_empty();
-        eventually("a refusal", refused).await;
-        commit(&outbox, vec![order(good)]).await;
-        until_status(&shop, good, DONE).await;
+database_suite! {
+    over shop on 1 thread
+
+    async fn refusals_that_are_not_in_a_row_stop_nobody(shop) {
+        let logs = Logs::catch();
+        refuse_bad(&shop).await;
+        shop.refuse_updates("refuse_worse", "new.event_id in ('worse', 'worst')").await;
+        let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+        for (bad, good) in [("bad", "a"), ("worse", "b"), ("worst", "c")] {
+            commit(&outbox, vec![order(bad)]).await;
+            let refused = async || !logs.having(Level::ERROR, &format!("event_id=\"{bad}\"")).is_empty();
+            eventually("a refusal", refused).await;
+            commit(&outbox, vec![order(good)]).await;
+            until_status(&shop, good, DONE).await;
+        }
+        outbox.close().await.unwrap();
+        assert!(logs.having(Level::ERROR, "stand still").is_empty(), "{}", logs.all());
     }
-    outbox.close().await.unwrap();
-    assert!(logs.having(Level::ERROR, "stand still").is_empty(), "{}", logs.all());
 }
 
 #[tokio::test]
 async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried() {
     let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
+    refuse_bad(&shop).await;
     let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
     commit(&outbox, vec![order("bad")]).await;
     tokio::time::sleep(Duration::from_secs(4)).await; // it is tried after 0, 1 and 3 s
@@ -241,18 +243,20 @@ async fn one_event_that_cannot_be_settled_stops_nobody_however_often_it_is_tried
     outbox.close().await.unwrap();
 }
 
-#[tokio::test]
-async fn in_strict_order_nothing_is_settled_behind_what_the_database_refuses() {
-    let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
-    let outbox = Outbox::ordered(shop.pool.clone()).interval(Duration::from_millis(5));
-    let outbox = outbox.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
-    commit(&outbox, ["bad", "c", "d"].map(order).to_vec()).await;
-    eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
-    assert_eq!(shop.count(NEW).await, 3);
-    run(&shop, "drop trigger refuse").await;
-    until_count(&shop, DONE, 3).await;
-    outbox.close().await.unwrap();
+database_suite! {
+    over shop on 1 thread
+
+    async fn in_strict_order_nothing_is_settled_behind_what_the_database_refuses(shop) {
+        refuse_bad(&shop).await;
+        let outbox = Outbox::ordered(shop.pool.clone()).interval(Duration::from_millis(5));
+        let outbox = outbox.on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+        commit(&outbox, ["bad", "c", "d"].map(order).to_vec()).await;
+        eventually("a stand-still", async || matches!(outbox.report().await.health, Health::Down(_))).await;
+        assert_eq!(shop.count(NEW).await, 3);
+        shop.drop_trigger("refuse").await;
+        until_count(&shop, DONE, 3).await;
+        outbox.close().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -272,56 +276,50 @@ async fn in_strict_order_what_is_refused_is_tried_ever_later() {
     outbox.close().await.unwrap();
 }
 
-#[tokio::test]
-async fn what_the_database_refused_is_tried_once_more_when_the_node_closes() {
-    let logs = Logs::catch();
-    let shop = Shop::open().await;
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let builder = shop.outbox().store(store).on("Order", "OrderPlaced", Recording::new());
-    let outbox = builder.start().await.unwrap();
-    switches.settle_fails.store(true, Ordering::SeqCst);
-    commit(&outbox, vec![order("1")]).await;
-    let refused = async || !logs.having(Level::ERROR, "refuses to record the result").is_empty();
-    eventually("a refusal", refused).await;
-    switches.settle_fails.store(false, Ordering::SeqCst);
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("1").await.status, DONE);
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Lets every update pass but those of one row.
-const REFUSE_BAD: &str = "create trigger refuse before update on outbox_event when new.event_id = 'bad'
-    begin select raise(abort, 'refused on purpose'); end";
+    async fn what_the_database_refused_is_tried_once_more_when_the_node_closes(shop) {
+        let logs = Logs::catch();
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let builder = shop.outbox().store(store).on("Order", "OrderPlaced", Recording::new());
+        let outbox = builder.start().await.unwrap();
+        switches.settle_fails.store(true, Ordering::SeqCst);
+        commit(&outbox, vec![order("1")]).await;
+        let refused = async || !logs.having(Level::ERROR, "refuses to record the result").is_empty();
+        eventually("a refusal", refused).await;
+        switches.settle_fails.store(false, Ordering::SeqCst);
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("1").await.status, DONE);
+    }
 
-#[tokio::test]
-async fn one_settlement_that_cannot_be_written_does_not_sink_those_beside_it() {
-    let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
-    let gate = Slow::gated();
-    let outbox =
-        shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
-    commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
-    gate.until_began(5).await;
-    gate.open(); // all five settle together
-    until_count(&shop, DONE, 4).await;
-    outbox.close().await.unwrap();
-    assert_eq!(shop.row("bad").await.status, NEW);
-    assert_eq!(outbox.metrics().dispatch_success.total(), 4);
-}
+    async fn one_settlement_that_cannot_be_written_does_not_sink_those_beside_it(shop) {
+        refuse_bad(&shop).await;
+        let gate = Slow::gated();
+        let outbox =
+            shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
+        gate.until_began(5).await;
+        gate.open(); // all five settle together
+        until_count(&shop, DONE, 4).await;
+        outbox.close().await.unwrap();
+        assert_eq!(shop.row("bad").await.status, NEW);
+        assert_eq!(outbox.metrics().dispatch_success.total(), 4);
+    }
 
-#[tokio::test]
-async fn a_try_is_counted_once_also_when_a_settlement_beside_it_cannot_be_written() {
-    let shop = Shop::open().await;
-    run(&shop, REFUSE_BAD).await;
-    let gate = Slow::gated().then(Failing::always());
-    let outbox =
-        shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
-    commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
-    gate.until_began(5).await;
-    gate.open();
-    until_count(&shop, RETRY, 4).await;
-    outbox.close().await.unwrap();
-    for id in ["a", "b", "c", "d"] {
-        assert_eq!(shop.row(id).await.attempts, 1, "{id}");
+    async fn a_try_is_counted_once_also_when_a_settlement_beside_it_cannot_be_written(shop) {
+        refuse_bad(&shop).await;
+        let gate = Slow::gated().then(Failing::always());
+        let outbox =
+            shop.outbox().worker_count(5).on("Order", "OrderPlaced", gate.clone()).start().await.unwrap();
+        commit(&outbox, ["a", "b", "bad", "c", "d"].map(order).to_vec()).await;
+        gate.until_began(5).await;
+        gate.open();
+        until_count(&shop, RETRY, 4).await;
+        outbox.close().await.unwrap();
+        for id in ["a", "b", "c", "d"] {
+            assert_eq!(shop.row(id).await.attempts, 1, "{id}");
+        }
     }
 }
 

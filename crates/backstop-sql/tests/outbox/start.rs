@@ -11,7 +11,7 @@ use backstop_sql::{BoxFuture, Error, Outbox};
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::{eventually, servers};
 
-use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order};
+use crate::harness::{DEAD, DONE, NEVER, NEW, Shop, order, shop};
 use crate::tracked::Tracked;
 use crate::watched::Watched;
 
@@ -163,6 +163,7 @@ async fn when_start_returns_everything_runs() {
     store.let_go(1);
     recorder.until(2).await;
     assert_eq!(recorder.ids(), ["hot", "from before"]);
+    store.let_go(1_000); // another look may have begun, and closing waits for it
     outbox.close().await.unwrap();
 }
 
@@ -216,31 +217,33 @@ async fn a_start_that_fails_leaves_nothing_running() {
     first.close().await.unwrap();
 }
 
-/// Rules: O-503.
-#[tokio::test]
-async fn a_second_outbox_for_one_node_on_the_same_table_is_told_so() {
-    let shop = Shop::open().await;
-    let first = shop.outbox().start().await.unwrap();
-    let second = shop.outbox().start().await;
-    assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "outbox_event"), "{second:?}");
-    let told = second.unwrap_err().to_string();
-    assert!(told.contains("at least one of the two runs in a single-node mode"), "{told}");
-    assert!(told.contains("run both in mode multi-node"), "{told}");
-    let ordered = Outbox::ordered(shop.pool.clone()).start().await;
-    assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");
+database_suite! {
+    over shop on 1 thread
 
-    let several = Outbox::multi_node(shop.pool.clone()).claim_locking(MINUTE).start().await;
-    assert!(matches!(several, Err(Error::NotAlone { .. })), "{several:?}");
+    /// Rules: O-503.
+    async fn a_second_outbox_for_one_node_on_the_same_table_is_told_so(shop) {
+        let first = shop.outbox().start().await.unwrap();
+        let second = shop.outbox().start().await;
+        assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "outbox_event"), "{second:?}");
+        let told = second.unwrap_err().to_string();
+        assert!(told.contains("at least one of the two runs in a single-node mode"), "{told}");
+        assert!(told.contains("run both in mode multi-node"), "{told}");
+        let ordered = Outbox::ordered(shop.pool.clone()).start().await;
+        assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");
 
-    // Those that do not mind each other may start: another table, a writer, an unguarded one.
-    Outbox::single_node(shop.pool.clone()).table("other").start().await.unwrap().close().await.unwrap();
-    Outbox::writer_only(shop.pool.clone()).start().await.unwrap().close().await.unwrap();
-    shop.outbox().guard(false).start().await.unwrap().close().await.unwrap();
+        let several = Outbox::multi_node(shop.pool.clone()).claim_locking(MINUTE).start().await;
+        assert!(matches!(several, Err(Error::NotAlone { .. })), "{several:?}");
 
-    first.close().await.unwrap();
-    let after_close = shop.outbox().start().await.unwrap();
-    drop(after_close);
-    eventually("the right to come free", async || shop.outbox().start().await.is_ok()).await;
+        // Those that do not mind each other may start: another table, a writer, an unguarded one.
+        Outbox::single_node(shop.pool.clone()).table("other").start().await.unwrap().close().await.unwrap();
+        Outbox::writer_only(shop.pool.clone()).start().await.unwrap().close().await.unwrap();
+        shop.outbox().guard(false).start().await.unwrap().close().await.unwrap();
+
+        first.close().await.unwrap();
+        let after_close = shop.outbox().start().await.unwrap();
+        drop(after_close);
+        eventually("the right to come free", async || shop.outbox().start().await.is_ok()).await;
+    }
 }
 
 #[tokio::test]
@@ -253,15 +256,17 @@ async fn a_table_in_capitals_is_the_same_one_on_sqlite() {
     Outbox::single_node(shop.pool.clone()).table("Orders").start().await.unwrap().close().await.unwrap();
 }
 
-/// Rules: O-503.
-#[tokio::test]
-async fn two_ordered_outboxes_cannot_share_a_table() {
-    let shop = Shop::open().await;
-    let first = Outbox::ordered(shop.pool.clone()).start().await.unwrap();
-    let second = Outbox::ordered(shop.pool.clone()).start().await;
-    assert!(matches!(second, Err(Error::NotAlone { .. })), "{second:?}");
-    first.close().await.unwrap();
-    Outbox::ordered(shop.pool.clone()).start().await.unwrap().close().await.unwrap();
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-503.
+    async fn two_ordered_outboxes_cannot_share_a_table(shop) {
+        let first = Outbox::ordered(shop.pool.clone()).start().await.unwrap();
+        let second = Outbox::ordered(shop.pool.clone()).start().await;
+        assert!(matches!(second, Err(Error::NotAlone { .. })), "{second:?}");
+        first.close().await.unwrap();
+        Outbox::ordered(shop.pool.clone()).start().await.unwrap().close().await.unwrap();
+    }
 }
 
 /// Rules: O-043.

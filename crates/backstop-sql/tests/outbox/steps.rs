@@ -3,19 +3,20 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backstop_core::delivery::Settlement;
 use backstop_core::{Event, Handler};
-use backstop_sql::Outbox;
 use backstop_sql::outbox::{Dispatcher, Registry, dispatcher};
+use backstop_sql::store::{At, DatabaseKind, Settle};
+use backstop_sql::{Outbox, Supported};
 use backstop_testkit::eventually;
-use sqlx::Sqlite;
 
-use crate::harness::{Row, Shop, metrics, order};
+use crate::harness::{Database, Row, Shop, metrics, order};
 
 /// Far enough ahead that it does not come during a test.
 pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Appends events in one transaction and commits it.
-pub(crate) async fn commit(outbox: &Outbox<Sqlite>, events: Vec<Event>) {
+pub(crate) async fn commit<DB: Supported>(outbox: &Outbox<DB>, events: Vec<Event>) {
     let mut tx = outbox.begin().await.unwrap();
     tx.append_all(events).await.unwrap();
     tx.commit().await.unwrap();
@@ -27,36 +28,40 @@ pub(crate) fn orders(count: usize) -> Vec<Event> {
 }
 
 /// Waits until an event's row has a status.
-pub(crate) async fn until_status(shop: &Shop, id: &str, status: i64) -> Row {
+pub(crate) async fn until_status(shop: &Shop<impl Database>, id: &str, status: i64) -> Row {
     eventually(&format!("status {status} of {id}"), async || shop.row(id).await.status == status).await;
     shop.row(id).await
 }
 
 /// Waits until so many rows have a status.
-pub(crate) async fn until_count(shop: &Shop, status: i64, count: i64) {
+pub(crate) async fn until_count(shop: &Shop<impl Database>, status: i64, count: i64) {
     eventually(&format!("{count} rows of status {status}"), async || shop.count(status).await == count).await;
 }
 
 /// Makes a row look as if so many tries had failed.
-pub(crate) async fn tried(shop: &Shop, id: &str, attempts: u32) {
-    let update = sqlx::query("update outbox_event set attempts = ? where event_id = ?");
-    update.bind(attempts).bind(id).execute(&shop.pool).await.unwrap();
+pub(crate) async fn tried(shop: &Shop<impl Database>, id: &str, attempts: u32) {
+    shop.set(id, &format!("attempts = {attempts}")).await;
 }
 
-/// In how many seconds a row is due.
-pub(crate) async fn due_in(shop: &Shop, id: &str) -> f64 {
-    sqlx::query_scalar(
-        "select (julianday(available_at) - julianday('now')) * 86400 from outbox_event where event_id = ?",
-    )
-    .bind(id)
-    .fetch_one(&shop.pool)
-    .await
-    .unwrap()
+/// In how many seconds a row is due, by the database's clock.
+pub(crate) async fn due_in(shop: &Shop<impl Database>, id: &str) -> f64 {
+    let now = shop.store.next_due(At::Database, None).await.unwrap().unwrap().asked_at;
+    let due = shop.row(id).await.available_at.unwrap() - now;
+    due.as_seconds_f64()
 }
 
-/// Runs a statement of the test's own.
-pub(crate) async fn run(shop: &Shop, sql: &'static str) {
-    sqlx::query(sql).execute(&shop.pool).await.unwrap();
+/// Settles a row as handled, just now.
+pub(crate) async fn settle_done(shop: &Shop<impl Database>, id: &str) {
+    let (id, settlement) = (id.to_owned(), Settlement::Done);
+    let settle = Settle { id, claim: None, attempts: None, generation: None, settlement };
+    assert_eq!(shop.store.settle(At::Database, &[settle]).await.unwrap(), 1);
+}
+
+/// Makes a row of another program's, whose headers nobody can read.
+pub(crate) async fn make_unreadable(shop: &Shop<impl Database>, id: &str) {
+    // Columns of the type JSON take no other text.
+    let headers = if shop.kind == DatabaseKind::Sqlite { "not json" } else { "[]" };
+    shop.set(id, &format!("headers = '{headers}'")).await;
 }
 
 /// A registry with one handler, for orders that were placed.
@@ -67,7 +72,11 @@ pub(crate) fn placed(handler: impl Handler) -> Registry {
 }
 
 /// Starts a dispatcher alone, on the shop's table.
-pub(crate) fn dispatch(shop: &Shop, settings: dispatcher::Settings, handler: impl Handler) -> Dispatcher {
+pub(crate) fn dispatch(
+    shop: &Shop<impl Database>,
+    settings: dispatcher::Settings,
+    handler: impl Handler,
+) -> Dispatcher {
     settings.start(shop.store.clone(), placed(handler), metrics()).unwrap()
 }
 

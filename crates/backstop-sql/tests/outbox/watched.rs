@@ -1,5 +1,6 @@
 //! A store that notes how it is asked, and can be held up in the middle of a look at the table.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -35,6 +36,7 @@ impl Asked {
 pub(crate) struct Watched {
     inner: Arc<dyn Store>,
     asked: Mutex<Vec<Asked>>,
+    answered: AtomicUsize,
     gate: Semaphore,
     gate_after: Semaphore,
 }
@@ -44,6 +46,7 @@ impl Watched {
         Arc::new(Self {
             inner,
             asked: Mutex::default(),
+            answered: AtomicUsize::new(0),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
             gate_after: Semaphore::new(Semaphore::MAX_PERMITS),
         })
@@ -58,6 +61,12 @@ impl Watched {
     pub(crate) async fn first_asked(&self) -> Asked {
         backstop_testkit::eventually("a look at the table", async || !self.asked().is_empty()).await;
         self.asked()[0].clone()
+    }
+
+    /// Waits until the table was read for the first time: what comes into it now is for the next look.
+    pub(crate) async fn first_answered(&self) {
+        let answered = async || self.answered.load(Ordering::SeqCst) > 0;
+        backstop_testkit::eventually("the end of a look at the table", answered).await;
     }
 
     /// Holds up every look from now on, after it was noted and before the rows are read.
@@ -75,9 +84,9 @@ impl Watched {
         self.gate_after.forget_permits(Semaphore::MAX_PERMITS);
     }
 
-    /// Lets one look that is held up after its reading go on.
-    pub(crate) fn let_one_go_after(&self) {
-        self.gate_after.add_permits(1);
+    /// Lets looks that are held up after their reading go on, and those to come.
+    pub(crate) fn let_go_after(&self) {
+        self.gate_after.add_permits(1_000);
     }
 
     async fn note(&self, asked: Asked) {
@@ -105,6 +114,7 @@ impl Store for Watched {
         Box::pin(async move {
             self.note(Asked::Poll(Due { after: None, ..due })).await;
             let rows = self.inner.poll(due).await;
+            self.answered.fetch_add(1, Ordering::SeqCst);
             self.gate_after.acquire().await.unwrap().forget();
             rows
         })
@@ -119,7 +129,9 @@ impl Store for Watched {
         Box::pin(async move {
             let asked = Due { after: None, ..due };
             self.note(Asked::Claim { owner: owner.to_string(), timeout, due: asked }).await;
-            self.inner.claim(owner, timeout, due).await
+            let rows = self.inner.claim(owner, timeout, due).await;
+            self.answered.fetch_add(1, Ordering::SeqCst);
+            rows
         })
     }
 }

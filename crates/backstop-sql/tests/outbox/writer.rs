@@ -13,7 +13,7 @@ use backstop_testkit::handlers::Recording;
 use tracing::Level;
 
 use crate::flaky::Flaky;
-use crate::harness::{NEW, Shop, order};
+use crate::harness::{NEW, Shop, order, shop};
 use crate::logs::Logs;
 
 /// Notes each step it is called for, with the ids it was given.
@@ -97,58 +97,58 @@ impl Hook for Failing {
     }
 }
 
-/// Rules: O-002, O-010, O-092, O-191, O-204.
-#[tokio::test]
-async fn an_event_is_stored_with_the_business_change_on_the_same_connection() {
-    let shop = Shop::open().await;
-    let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    sqlx::query("insert into shop_order values ('42')").execute(&mut *tx).await.unwrap();
-    assert_eq!(tx.append(order("42")).await.unwrap().as_deref(), Some("42"));
-    // The transaction sees its own row; nobody else does yet.
-    let inside: i64 =
-        sqlx::query_scalar("select count(*) from outbox_event").fetch_one(&mut *tx).await.unwrap();
-    assert_eq!((inside, shop.rows().await), (1, 0));
-    tx.commit().await.unwrap();
-    assert_eq!(shop.rows().await, 1);
-    outbox.close().await.unwrap();
-}
+database_suite! {
+    over shop on 1 thread
 
-/// Rules: O-011, O-094, O-096.
-#[tokio::test]
-async fn a_rolled_back_event_never_was_and_is_never_delivered() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let diary = Diary::default();
-    let outbox =
-        shop.outbox().on("Order", "OrderPlaced", recorder.clone()).hook(diary.clone()).start().await.unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append(order("1")).await.unwrap();
-    tx.rollback().await.unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append(order("2")).await.unwrap();
-    drop(tx);
-    let failed: Result<(), Error> = outbox
-        .transaction(async |tx| {
-            tx.append(order("3")).await?;
-            Err(Error::NoTransaction)
-        })
-        .await;
-    assert!(failed.is_err());
-    outbox.close().await.unwrap();
-    assert_eq!((shop.rows().await, recorder.events().len()), (0, 0));
-    let rollbacks: Vec<_> = diary.entries().into_iter().filter(|entry| entry.starts_with("after_")).collect();
-    assert_eq!(
-        rollbacks,
-        [
-            "after_write 1",
-            "after_rollback 1",
-            "after_write 2",
-            "after_rollback 2",
-            "after_write 3",
-            "after_rollback 3"
-        ]
-    );
+    /// Rules: O-002, O-010, O-092, O-191, O-204.
+    async fn an_event_is_stored_with_the_business_change_on_the_same_connection(shop) {
+        let outbox = shop.outbox().on("Order", "OrderPlaced", Recording::new()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        sqlx::query("insert into shop_order values ('42')").execute(&mut *tx).await.unwrap();
+        assert_eq!(tx.append(order("42")).await.unwrap().as_deref(), Some("42"));
+        // The transaction sees its own row; nobody else does yet.
+        let inside: i64 =
+            sqlx::query_scalar("select count(*) from outbox_event").fetch_one(&mut *tx).await.unwrap();
+        assert_eq!((inside, shop.rows().await), (1, 0));
+        tx.commit().await.unwrap();
+        assert_eq!(shop.rows().await, 1);
+        outbox.close().await.unwrap();
+    }
+
+    /// Rules: O-011, O-094, O-096.
+    async fn a_rolled_back_event_never_was_and_is_never_delivered(shop) {
+        let recorder = Recording::new();
+        let diary = Diary::default();
+        let outbox =
+            shop.outbox().on("Order", "OrderPlaced", recorder.clone()).hook(diary.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(order("1")).await.unwrap();
+        tx.rollback().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(order("2")).await.unwrap();
+        drop(tx);
+        let failed: Result<(), Error> = outbox
+            .transaction(async |tx| {
+                tx.append(order("3")).await?;
+                Err(Error::NoTransaction)
+            })
+            .await;
+        assert!(failed.is_err());
+        outbox.close().await.unwrap();
+        assert_eq!((shop.rows().await, recorder.events().len()), (0, 0));
+        let rollbacks: Vec<_> = diary.entries().into_iter().filter(|entry| entry.starts_with("after_")).collect();
+        assert_eq!(
+            rollbacks,
+            [
+                "after_write 1",
+                "after_rollback 1",
+                "after_write 2",
+                "after_rollback 2",
+                "after_write 3",
+                "after_rollback 3"
+            ]
+        );
+    }
 }
 
 /// Rules: O-003, O-091, O-093, O-217.
@@ -174,39 +174,41 @@ async fn callbacks_of_a_transaction_run_once_and_only_for_how_it_ended() {
     assert_eq!(*told.lock().unwrap(), ["committed", "rolled back"]);
 }
 
-/// Rules: O-095.
-#[tokio::test]
-async fn a_commit_that_fails_counts_as_a_rollback() {
-    let shop = Shop::open().await;
-    sqlx::query("create table parent (id int primary key)").execute(&shop.pool).await.unwrap();
-    sqlx::query("create table child (id int references parent (id) deferrable initially deferred)")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
-    let diary = Diary::default();
-    let recorder = Recording::new();
-    let outbox =
-        shop.outbox().on("Order", "OrderPlaced", recorder.clone()).hook(diary.clone()).start().await.unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    sqlx::query("insert into child values (1)").execute(&mut *tx).await.unwrap();
-    tx.append(order("1")).await.unwrap();
-    assert!(tx.commit().await.is_err());
-    assert_eq!(diary.entries(), ["before_write 1", "after_write 1", "after_rollback 1"]);
-    outbox.close().await.unwrap();
-    assert_eq!((shop.rows().await, recorder.events().len()), (0, 0));
+// MySQL checks no constraint as late as at the commit.
+backstop_testkit::suite! {
+    over { sqlite: shop::<sqlx::Sqlite>, postgres: shop::<sqlx::Postgres> } on 1 thread
+
+    /// Rules: O-095.
+    async fn a_commit_that_fails_counts_as_a_rollback(shop) {
+        shop.run("create table parent (id int primary key)").await;
+        shop.run("create table child (id int references parent (id) deferrable initially deferred)").await;
+        let diary = Diary::default();
+        let recorder = Recording::new();
+        let outbox =
+            shop.outbox().on("Order", "OrderPlaced", recorder.clone()).hook(diary.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        sqlx::query("insert into child values (1)").execute(&mut *tx).await.unwrap();
+        tx.append(order("1")).await.unwrap();
+        assert!(tx.commit().await.is_err());
+        assert_eq!(diary.entries(), ["before_write 1", "after_write 1", "after_rollback 1"]);
+        outbox.close().await.unwrap();
+        assert_eq!((shop.rows().await, recorder.events().len()), (0, 0));
+    }
 }
 
-/// Rules: O-097, O-098.
-#[tokio::test]
-async fn appending_without_a_transaction_fails_at_once() {
-    let shop = Shop::open().await;
-    let diary = Diary::default();
-    let writer = Writer::new(shop.store.clone()).hook(diary.clone());
-    let mut connection = shop.pool.acquire().await.unwrap();
-    let refused = writer.append(&mut connection, order("1")).await;
-    assert!(matches!(refused, Err(Error::NoTransaction)));
-    assert!(writer.append_all(&mut connection, vec![]).await.is_err());
-    assert_eq!((shop.rows().await, diary.entries().len()), (0, 0));
+database_suite! {
+    over shop on 1 thread
+
+    /// Rules: O-097, O-098.
+    async fn appending_without_a_transaction_fails_at_once(shop) {
+        let diary = Diary::default();
+        let writer = Writer::new(shop.store.clone()).hook(diary.clone());
+        let mut connection = shop.pool.acquire().await.unwrap();
+        let refused = writer.append(&mut connection, order("1")).await;
+        assert!(matches!(refused, Err(Error::NoTransaction)));
+        assert!(writer.append_all(&mut connection, vec![]).await.is_err());
+        assert_eq!((shop.rows().await, diary.entries().len()), (0, 0));
+    }
 }
 
 enum Orders {
@@ -345,144 +347,132 @@ async fn a_hook_that_fails_or_panics_later_is_logged_and_harms_nobody() {
     }
 }
 
-/// Rules: O-197, O-198, O-210, O-214.
-#[tokio::test]
-async fn a_writer_alone_writes_and_does_nothing_after_the_commit() {
-    let shop = Shop::open().await;
-    let writer = Writer::new(shop.store.clone());
-    let mut tx = shop.pool.begin().await.unwrap();
-    let appended = writer.append_json(&mut tx, "OrderPlaced", "{}").await.unwrap();
-    let ids = appended.ids();
-    tx.commit().await.unwrap();
-    appended.committed();
-    assert_eq!(shop.row(&ids[0]).await.status, NEW);
+database_suite! {
+    over shop on 1 thread
 
-    let diary = Diary::default();
-    let with_hook = Writer::new(shop.store.clone()).hook(diary.clone());
-    let mut tx = shop.pool.begin().await.unwrap();
-    let appended = with_hook.append_all(&mut tx, vec![order("1"), order("2")]).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(diary.entries().len(), 2);
-    appended.committed();
-    assert_eq!(diary.entries()[2..], ["after_commit 1,2"]);
-}
+    /// Rules: O-197, O-198, O-210, O-214.
+    async fn a_writer_alone_writes_and_does_nothing_after_the_commit(shop) {
+        let writer = Writer::new(shop.store.clone());
+        let mut tx = shop.pool.begin().await.unwrap();
+        let appended = writer.append_json(&mut tx, "OrderPlaced", "{}").await.unwrap();
+        let ids = appended.ids();
+        tx.commit().await.unwrap();
+        appended.committed();
+        assert_eq!(shop.row(&ids[0]).await.status, NEW);
 
-/// Rules: O-016, O-219.
-#[tokio::test]
-async fn delivery_begins_with_the_commit_and_never_before() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append_all(vec![order("1"), order("2"), order("3")]).await.unwrap();
-    tokio::task::yield_now().await;
-    assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
-    tx.commit().await.unwrap();
-    assert_eq!(outbox.metrics().enqueue_hot.total(), 3);
-    recorder.until(3).await;
-    assert_eq!(outbox.metrics().enqueue_cold.total(), 0);
-    outbox.close().await.unwrap();
-}
+        let diary = Diary::default();
+        let with_hook = Writer::new(shop.store.clone()).hook(diary.clone());
+        let mut tx = shop.pool.begin().await.unwrap();
+        let appended = with_hook.append_all(&mut tx, vec![order("1"), order("2")]).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(diary.entries().len(), 2);
+        appended.committed();
+        assert_eq!(diary.entries()[2..], ["after_commit 1,2"]);
+    }
 
-#[tokio::test]
-async fn a_caller_with_a_transaction_of_its_own_hands_over_the_token_after_the_commit() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    let mut tx = shop.pool.begin().await.unwrap();
-    let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
-    tx.commit().await.unwrap();
-    appended.committed();
-    recorder.until(1).await;
-    outbox.close().await.unwrap();
-}
+    /// Rules: O-016, O-219.
+    async fn delivery_begins_with_the_commit_and_never_before(shop) {
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append_all(vec![order("1"), order("2"), order("3")]).await.unwrap();
+        tokio::task::yield_now().await;
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
+        tx.commit().await.unwrap();
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 3);
+        recorder.until(3).await;
+        assert_eq!(outbox.metrics().enqueue_cold.total(), 0);
+        outbox.close().await.unwrap();
+    }
 
-#[tokio::test]
-async fn the_poller_leaves_an_event_to_the_hot_path_until_the_token_is_handed_over() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let outbox =
-        shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    let mut tx = shop.pool.begin().await.unwrap();
-    let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
-    tx.commit().await.unwrap();
-    let polls = || switches.polls.load(std::sync::atomic::Ordering::SeqCst);
-    let before = polls();
-    outbox.nudge();
-    eventually("the poller looked", async || polls() > before).await;
-    tokio::task::yield_now().await;
-    assert_eq!(recorder.events().len(), 0);
-    appended.committed();
-    recorder.until(1).await;
-    outbox.nudge();
-    outbox.close().await.unwrap();
-    assert_eq!(recorder.count_of("1"), 1);
-}
+    async fn a_caller_with_a_transaction_of_its_own_hands_over_the_token_after_the_commit(shop) {
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = shop.pool.begin().await.unwrap();
+        let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+        tx.commit().await.unwrap();
+        appended.committed();
+        recorder.until(1).await;
+        outbox.close().await.unwrap();
+    }
 
-#[tokio::test]
-async fn a_dropped_token_only_means_that_the_poller_delivers() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
-    let mut tx = shop.pool.begin().await.unwrap();
-    drop(outbox.writer().append(&mut tx, order("1")).await.unwrap());
-    tx.commit().await.unwrap();
-    assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
-    outbox.nudge();
-    recorder.until(1).await;
-    outbox.close().await.unwrap();
-}
+    async fn the_poller_leaves_an_event_to_the_hot_path_until_the_token_is_handed_over(shop) {
+        let recorder = Recording::new();
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let outbox =
+            shop.outbox().store(store).on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = shop.pool.begin().await.unwrap();
+        let appended = outbox.writer().append(&mut tx, order("1")).await.unwrap();
+        tx.commit().await.unwrap();
+        let polls = || switches.polls.load(std::sync::atomic::Ordering::SeqCst);
+        let before = polls();
+        outbox.nudge();
+        eventually("the poller looked", async || polls() > before).await;
+        tokio::task::yield_now().await;
+        assert_eq!(recorder.events().len(), 0);
+        appended.committed();
+        recorder.until(1).await;
+        outbox.nudge();
+        outbox.close().await.unwrap();
+        assert_eq!(recorder.count_of("1"), 1);
+    }
 
-/// Rules: O-220, O-221, O-408.
-#[tokio::test]
-async fn a_delayed_event_skips_the_hot_path_and_the_poller_delivers_it_in_time() {
-    let shop = Shop::open().await;
-    let recorder = Recording::new();
-    let outbox = shop
-        .outbox()
-        .interval(Duration::from_millis(20))
-        .on("Order", "OrderPlaced", recorder.clone())
-        .start()
-        .await
-        .unwrap();
-    let delay = Duration::from_millis(300);
-    let delayed = Event::of("OrderPlaced").aggregate("Order", "1").deliver_after(delay).json(&()).unwrap();
-    let due = delayed.available_at().unwrap();
-    let mut tx = outbox.begin().await.unwrap();
-    tx.append(delayed).await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(outbox.metrics().enqueue_hot_skipped_delayed.total(), 1);
-    assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
-    recorder.until(1).await;
-    assert!(backstop_core::Clock::now(&backstop_core::SystemClock) >= due);
-    outbox.close().await.unwrap();
-}
+    async fn a_dropped_token_only_means_that_the_poller_delivers(shop) {
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let mut tx = shop.pool.begin().await.unwrap();
+        drop(outbox.writer().append(&mut tx, order("1")).await.unwrap());
+        tx.commit().await.unwrap();
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
+        outbox.nudge();
+        recorder.until(1).await;
+        outbox.close().await.unwrap();
+    }
 
-#[tokio::test]
-async fn a_batch_is_written_in_one_statement() {
-    let shop = Shop::open().await;
-    let (store, switches) = Flaky::around(shop.store.clone());
-    let writer = Writer::new(store);
-    let mut tx = shop.pool.begin().await.unwrap();
-    let events = (0..200).map(|n| order(&format!("{n:03}"))).collect();
-    writer.append_all(&mut tx, events).await.unwrap().committed();
-    tx.commit().await.unwrap();
-    assert_eq!(switches.inserts.load(std::sync::atomic::Ordering::SeqCst), 1);
-    assert_eq!(shop.rows().await, 200);
-}
+    /// Rules: O-220, O-221, O-408.
+    async fn a_delayed_event_skips_the_hot_path_and_the_poller_delivers_it_in_time(shop) {
+        let recorder = Recording::new();
+        let outbox = shop
+            .outbox()
+            .interval(Duration::from_millis(20))
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        let delay = Duration::from_millis(300);
+        let delayed = Event::of("OrderPlaced").aggregate("Order", "1").deliver_after(delay).json(&()).unwrap();
+        let due = delayed.available_at().unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(delayed).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(outbox.metrics().enqueue_hot_skipped_delayed.total(), 1);
+        assert_eq!(outbox.metrics().enqueue_hot.total(), 0);
+        recorder.until(1).await;
+        assert!(backstop_core::Clock::now(&backstop_core::SystemClock) >= due);
+        outbox.close().await.unwrap();
+    }
 
-/// Rules: O-056.
-#[tokio::test]
-async fn a_helper_runs_business_code_in_a_transaction() {
-    let shop = Shop::open().await;
-    let outbox = shop.outbox().start().await.unwrap();
-    let id = outbox
-        .transaction(async |tx| -> Result<_, Error> {
-            sqlx::query("insert into shop_order values ('1')").execute(&mut **tx).await.unwrap();
-            tx.append(order("1")).await
-        })
-        .await
-        .unwrap();
-    assert_eq!((id.as_deref(), shop.rows().await), (Some("1"), 1));
+    async fn a_batch_is_written_in_one_statement(shop) {
+        let (store, switches) = Flaky::around(shop.store.clone());
+        let writer = Writer::new(store);
+        let mut tx = shop.pool.begin().await.unwrap();
+        let events = (0..200).map(|n| order(&format!("{n:03}"))).collect();
+        writer.append_all(&mut tx, events).await.unwrap().committed();
+        tx.commit().await.unwrap();
+        assert_eq!(switches.inserts.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert_eq!(shop.rows().await, 200);
+    }
+
+    /// Rules: O-056.
+    async fn a_helper_runs_business_code_in_a_transaction(shop) {
+        let outbox = shop.outbox().start().await.unwrap();
+        let id = outbox
+            .transaction(async |tx| -> Result<_, Error> {
+                sqlx::query("insert into shop_order values ('1')").execute(&mut **tx).await.unwrap();
+                tx.append(order("1")).await
+            })
+            .await
+            .unwrap();
+        assert_eq!((id.as_deref(), shop.rows().await), (Some("1"), 1));
+    }
 }

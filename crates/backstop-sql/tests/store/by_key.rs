@@ -38,7 +38,7 @@ fn settle(row: &Row, settlement: Settlement) -> Settle {
 const OTHERS: [i64; 3] = [0, 7, 3_000];
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres, mysql: fresh_mysql }
+    over { postgres: migrated::<sqlx::Postgres>, mysql: migrated::<sqlx::MySql> }
 
     async fn an_open_transaction_with_events_of_its_own_holds_up_no_statement(it) {
         for others in OTHERS {
@@ -121,7 +121,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres }
+    over { postgres: migrated::<sqlx::Postgres> }
 
     async fn a_purge_passes_over_what_somebody_holds(it) {
         it.insert(&events("abc")).await;
@@ -142,7 +142,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { mysql: fresh_mysql }
+    over { mysql: migrated::<sqlx::MySql> }
 
     /// The locks of a claim cover the rows that it takes, and not the gaps between them.
     async fn a_claim_that_takes_long_holds_up_no_insert(it) {

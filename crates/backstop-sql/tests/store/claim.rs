@@ -8,8 +8,8 @@ use backstop_sql::store::{Claim, Due, Order, Store};
 
 use crate::harness::*;
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-228, O-230, O-354.
     async fn a_claim_writes_owner_and_time_and_raises_the_number(it) {

@@ -46,7 +46,7 @@ fn written(skew: &str, now: Timestamp) -> Vec<Event> {
 }
 
 /// Events of every writer, in one statement for each.
-async fn filled(it: &Fresh) -> Vec<String> {
+async fn filled(it: &Fresh<impl Database>) -> Vec<String> {
     let mut ids = Vec::new();
     for (skew, ahead) in SKEWS {
         let events = written(skew, SystemClock.now() + ahead);
@@ -57,7 +57,7 @@ async fn filled(it: &Fresh) -> Vec<String> {
 }
 
 /// Rows that are due before they were created, which the Java framework takes for broken, or created after now.
-async fn broken(it: &Fresh, ids: &[String]) -> Vec<String> {
+async fn broken(it: &Fresh<impl Database>, ids: &[String]) -> Vec<String> {
     let mut broken = Vec::new();
     for id in ids {
         let row = it.state(id).await;
@@ -72,8 +72,8 @@ fn due_now() -> Due<'static> {
     Due { at: At::Database, ..due(0, 100) }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     async fn no_row_is_due_before_it_was_created_however_far_the_writers_clock_is_off(it) {
         let ids = filled(&it).await;
@@ -158,7 +158,7 @@ backstop_testkit::suite! {
 }
 
 /// A pool whose sessions have that mode.
-async fn in_mode(it: &Fresh, mode: &'static str) -> sqlx::MySqlPool {
+async fn in_mode(it: &Fresh<impl Database>, mode: &'static str) -> sqlx::MySqlPool {
     let options = sqlx::mysql::MySqlPoolOptions::new().max_connections(1);
     let options = options.after_connect(move |connection, _| {
         Box::pin(async move {
@@ -170,7 +170,7 @@ async fn in_mode(it: &Fresh, mode: &'static str) -> sqlx::MySqlPool {
 }
 
 backstop_testkit::suite! {
-    over { mysql: fresh_mysql }
+    over { mysql: migrated::<sqlx::MySql> }
 
     async fn a_date_of_zeros_does_not_hold_up_what_is_replayed_with_it(it) {
         it.insert(&events("ab")).await;

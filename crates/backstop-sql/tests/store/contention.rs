@@ -11,7 +11,7 @@ use backstop_testkit::eventually;
 use crate::harness::*;
 
 /// Claims and settles until nothing is left, and tells what it got.
-async fn work(it: &Fresh, owner: String) -> Vec<String> {
+async fn work(it: &Fresh<impl Database>, owner: String) -> Vec<String> {
     // One moment for all, or the claim of a slow node would expire for a fast one.
     const NOW: i64 = 10_000;
     let mut taken = Vec::new();
@@ -33,8 +33,8 @@ async fn work(it: &Fresh, owner: String) -> Vec<String> {
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-046, O-048, O-357.
     async fn four_nodes_share_five_thousand_rows_without_a_common_or_a_lost_one(it) {
@@ -140,7 +140,7 @@ mod where_names_ignore_case {
     use super::*;
 
     backstop_testkit::suite! {
-        over { sqlite: fresh_sqlite, postgres: fresh_postgres }
+        over { sqlite: migrated::<sqlx::Sqlite>, postgres: migrated::<sqlx::Postgres> }
 
         async fn a_table_is_the_same_one_in_capitals(it) {
             it.store_on("orders").migrate().await.unwrap();

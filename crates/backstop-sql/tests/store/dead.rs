@@ -7,7 +7,7 @@ use backstop_sql::store::{After, DeadEvent, DeadFilter, Store};
 use crate::harness::*;
 
 /// Six dead events `a` … `f` of two types about two kinds of aggregates, and one of each other status.
-async fn bury_six(it: &Fresh) {
+async fn bury_six(it: &Fresh<impl Database>) {
     let build = |(id, seconds): (char, i64)| {
         let refund = seconds % 2 == 1;
         Event::of(if refund { "RefundIssued" } else { "OrderPlaced" })
@@ -34,8 +34,8 @@ fn of_type(event_type: &str) -> DeadFilter {
     DeadFilter { event_type: Some(event_type.to_owned()), ..DeadFilter::default() }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-481, O-484, O-485, O-486.
     async fn the_dead_are_listed_oldest_first_all_or_by_type_and_aggregate(it) {

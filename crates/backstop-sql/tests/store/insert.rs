@@ -10,8 +10,8 @@ use backstop_sql::store::{At, Born, Due, Store};
 
 use crate::harness::*;
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-004, O-010, O-011, O-222, O-267.
     async fn an_insert_belongs_to_the_callers_transaction(it) {

@@ -2,6 +2,10 @@
 
 #![cfg(all(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 
+#[macro_use]
+#[path = "../support/fresh.rs"]
+mod fresh;
+
 mod by_key;
 mod claim;
 mod clocks;

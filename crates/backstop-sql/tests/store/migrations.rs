@@ -42,8 +42,8 @@ fn migrates(kind: DatabaseKind) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: empty_sqlite, postgres: empty_postgres, mysql: empty_mysql }
+database_suite! {
+    over empty
 
     async fn eight_nodes_migrate_at_once_and_each_migration_runs_once(it) {
         let it = Arc::new(it);

@@ -13,8 +13,8 @@ use sqlx::{Connection as _, PgConnection};
 
 use crate::harness::*;
 
-backstop_testkit::suite! {
-    over { sqlite: empty_sqlite, postgres: empty_postgres, mysql: empty_mysql }
+database_suite! {
+    over empty
 
     /// Rules: O-044, O-049, O-059.
     async fn the_store_of_a_url_is_the_one_of_its_database(it) {
@@ -114,7 +114,7 @@ async fn refused(url: &str) {
 
 #[tokio::test]
 async fn a_wrong_password_of_mariadb_is_told_as_such_and_at_once() {
-    let Some(it) = empty_mysql().await else { return };
+    let Some(it) = empty::<sqlx::MySql>().await else { return };
     let (scheme, place) = it.url.split_once("://").unwrap();
     let (login, place) = place.split_once('@').unwrap();
     let user = login.split(':').next().unwrap();

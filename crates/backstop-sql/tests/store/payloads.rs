@@ -37,8 +37,8 @@ fn nested(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-115.
     async fn payloads_come_back_byte_for_byte(it) {

@@ -10,7 +10,7 @@ use crate::harness::*;
 
 /// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
 /// and 1,000 that are dead.
-async fn fill(it: &Fresh) {
+async fn fill(it: &Fresh<impl Database>) {
     let numbers = |last: i64| match it.kind {
         DatabaseKind::Postgres => format!("(select generate_series(1, {last}) as n) as numbers"),
         DatabaseKind::Mysql | DatabaseKind::Sqlite => format!(
@@ -70,7 +70,7 @@ async fn fill(it: &Fresh) {
 }
 
 /// The plan of a statement, with the values it would run with.
-async fn plan(it: &Fresh, mut statement: Statement) -> String {
+async fn plan(it: &Fresh<impl Database>, mut statement: Statement) -> String {
     match it.kind {
         DatabaseKind::Postgres => {
             statement.prefix("explain ");
@@ -119,8 +119,8 @@ fn check_that_it_begins_there(kind: DatabaseKind, plan: &str) {
     assert!(begins, "{plan}");
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-133, O-263.
     async fn poll_claim_purge_and_the_dead_read_an_index_in_order_among_a_million_rows(it) {

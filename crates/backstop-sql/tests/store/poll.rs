@@ -8,8 +8,8 @@ use backstop_sql::store::{At, DatabaseKind, Due, Order, Row, Store};
 
 use crate::harness::*;
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-227, O-260.
     async fn only_new_and_retrying_rows_are_read(it) {

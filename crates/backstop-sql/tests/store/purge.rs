@@ -12,23 +12,23 @@ use tokio::time::timeout;
 use crate::harness::*;
 
 /// Purges what is older than a minute.
-async fn purge(it: &Fresh, seconds: i64, limit: u32) -> u64 {
+async fn purge(it: &Fresh<impl Database>, seconds: i64, limit: u32) -> u64 {
     purge_what(it, Purgeable::Ended, seconds, limit).await
 }
 
-async fn purge_what(it: &Fresh, what: Purgeable, seconds: i64, limit: u32) -> u64 {
+async fn purge_what(it: &Fresh<impl Database>, what: Purgeable, seconds: i64, limit: u32) -> u64 {
     let mut connection = it.connections.connection().await.unwrap();
     it.store.purge(&mut *connection, what, at(seconds), MINUTE, limit).await.unwrap()
 }
 
-async fn left(it: &Fresh) -> String {
+async fn left(it: &Fresh<impl Database>) -> String {
     it.texts("select event_id from outbox_event order by event_id").await.concat()
 }
 
 /// A connection on which somebody else comes between the first choice of rows and what is done with them.
 struct Meddled<'a> {
     inner: Box<dyn Connection + 'a>,
-    it: &'a Fresh,
+    it: &'a Fresh<sqlx::MySql>,
     meanwhile: Option<&'static str>,
 }
 
@@ -56,8 +56,8 @@ impl Connection for Meddled<'_> {
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-454, O-455, O-459.
     async fn only_ended_rows_are_purged_and_they_are_counted(it) {
@@ -155,7 +155,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { mysql: fresh_mysql }
+    over { mysql: migrated::<sqlx::MySql> }
 
     async fn a_purge_goes_on_where_others_took_what_it_had_chosen(it) {
         let replayed = "update outbox_event set status = 0, done_at = null where event_id in ('a', 'b')";

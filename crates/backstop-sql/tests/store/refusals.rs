@@ -9,7 +9,7 @@ use backstop_sql::store::{DatabaseKind, DeadFilter, Purgeable, Rights, Settle, S
 use crate::harness::*;
 
 /// Every question to the store, with its answer.
-async fn ask_all(it: &Fresh, store: &SqlStore) -> Vec<(&'static str, Option<Error>)> {
+async fn ask_all(it: &Fresh<impl Database>, store: &SqlStore) -> Vec<(&'static str, Option<Error>)> {
     let all = DeadFilter::default();
     let settles = [Done, retry(1, "x"), dead("x"), deferred(1)];
     let settles = settles.map(|settlement| Settle {
@@ -40,7 +40,7 @@ async fn ask_all(it: &Fresh, store: &SqlStore) -> Vec<(&'static str, Option<Erro
 }
 
 /// The store as a user sees it who may read the table, or not even that, and how to take the user away again.
-async fn with_few_rights(it: &Fresh, may_read: bool) -> (SqlStore, Option<String>) {
+async fn with_few_rights(it: &Fresh<impl Database>, may_read: bool) -> (SqlStore, Option<String>) {
     let table = backstop_sql::TableName::default;
     match it.kind {
         DatabaseKind::Sqlite => {
@@ -68,8 +68,8 @@ async fn with_few_rights(it: &Fresh, may_read: bool) -> (SqlStore, Option<String
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: empty_sqlite, postgres: empty_postgres, mysql: empty_mysql }
+database_suite! {
+    over empty
 
     /// Rules: O-058.
     async fn a_missing_table_is_named_with_the_remedy_by_every_question(it) {

@@ -7,7 +7,7 @@ use backstop_sql::store::{DatabaseKind, Purgeable, Status, Store};
 use crate::harness::*;
 
 /// Each column with its type, whether it may be NULL, and its default, in the database's own words.
-async fn columns(it: &Fresh, table: &str) -> Vec<String> {
+async fn columns(it: &Fresh<impl Database>, table: &str) -> Vec<String> {
     let query = match it.kind {
         DatabaseKind::Postgres => {
             "select column_name || ' ' || udt_name
@@ -37,7 +37,7 @@ async fn columns(it: &Fresh, table: &str) -> Vec<String> {
 }
 
 /// The columns of an index, in order.
-async fn index(it: &Fresh, table: &str, index: &str) -> String {
+async fn index(it: &Fresh<impl Database>, table: &str, index: &str) -> String {
     let query = match it.kind {
         DatabaseKind::Postgres => {
             "select string_agg(attname::text, ', ' order by attnum) from pg_attribute where attrelid = to_regclass('INDEX')"
@@ -110,8 +110,8 @@ fn expected(kind: DatabaseKind) -> &'static [&'static str] {
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-109, O-110, O-111, O-112, O-113, O-114, O-115, O-116, O-117, O-118, O-119, O-120, O-121, O-122, O-123,
     /// O-124, O-125, O-126.

@@ -6,8 +6,8 @@ use backstop_sql::store::{At, Claim, Row, Settle, Store};
 
 use crate::harness::*;
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     /// Rules: O-135, O-223, O-236, O-237, O-238.
     async fn done_sets_status_and_end_and_lets_go_of_the_row(it) {

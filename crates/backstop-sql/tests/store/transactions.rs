@@ -1,6 +1,7 @@
 //! What a transaction holds when it is to be committed: not what a driver says, but what the table does.
 
 use backstop_sql::Error;
+use backstop_sql::connection::Connection as _;
 use backstop_sql::store::Store;
 
 use crate::harness::*;
@@ -15,8 +16,8 @@ fn sorted(found: Result<Vec<String>, Error>) -> String {
     found.concat()
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     async fn a_transaction_holds_what_was_inserted_less_what_a_savepoint_has_undone(it) {
         let mut transaction = it.begin_to_append().await;
@@ -32,7 +33,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { postgres: fresh_postgres }
+    over { postgres: migrated::<sqlx::Postgres> }
 
     async fn a_transaction_that_has_failed_is_known_before_its_commit_says_ok(it) {
         let mut transaction = it.begin_to_append().await;
@@ -54,7 +55,7 @@ backstop_testkit::suite! {
 }
 
 backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite }
+    over { sqlite: migrated::<sqlx::Sqlite> }
 
     async fn a_transaction_that_the_database_rolled_back_by_itself_is_known_and_leaves_its_connection_usable(it) {
         it.insert(&events("z")).await;

@@ -9,7 +9,7 @@ fn unreadable(row: Row) -> Unreadable {
 }
 
 /// Inserts a row by hand.
-async fn insert(it: &Fresh, id: &str, available_at: &str, created_at: &str) {
+async fn insert(it: &Fresh<impl Database>, id: &str, available_at: &str, created_at: &str) {
     let mut connection = it.connections.connection().await.unwrap();
     if it.kind == DatabaseKind::Mysql {
         // Such moments are for those who are not strict.
@@ -25,7 +25,7 @@ async fn insert(it: &Fresh, id: &str, available_at: &str, created_at: &str) {
 const THEN: &str = "'2019-12-31 12:00:00'";
 
 backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite }
+    over { sqlite: migrated::<sqlx::Sqlite> }
 
     async fn a_row_whose_id_is_no_text_is_buried_and_the_one_without_a_name_lives(it) {
         for id in ["''", "x'0102'", "x'6162'", "cast(x'ff61' as text)"] {
@@ -68,8 +68,8 @@ backstop_testkit::suite! {
     }
 }
 
-backstop_testkit::suite! {
-    over { sqlite: fresh_sqlite, postgres: fresh_postgres, mysql: fresh_mysql }
+database_suite! {
+    over migrated
 
     async fn a_row_with_moments_that_cannot_be_read_is_buried(it) {
         let (available, created) = match it.kind {

@@ -32,6 +32,8 @@ mod name;
 mod pgbouncer;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod postgres_schema;
 #[cfg(all(feature = "kafka", unix))]
 mod private_kafka;
 #[cfg(all(feature = "postgres", unix))]
@@ -49,6 +51,8 @@ pub use kafka_client::FoundRecord;
 pub use mysql::{MysqlDatabase, mysql};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresDatabase, postgres};
+#[cfg(feature = "postgres")]
+pub use postgres_schema::{PostgresSchema, postgres_schema};
 #[cfg(all(feature = "kafka", unix))]
 pub use private_kafka::{PrivateKafka, private_kafka};
 #[cfg(all(feature = "postgres", unix))]

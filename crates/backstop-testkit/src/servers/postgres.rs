@@ -11,7 +11,7 @@ use super::name;
 use super::service::Service;
 use crate::url;
 
-const SERVICE: Service =
+pub(super) const SERVICE: Service =
     Service { label: "PostgreSQL", folder: "postgres", variable: "BACKSTOP_TEST_POSTGRES_URL" };
 
 /// A fresh PostgreSQL database, dropped with whoever is still connected when this value is dropped.
