@@ -265,7 +265,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(hold) = self.hold.take() {
-            let hold = self.leases.ledger().abandon(hold, SystemClock.ticks());
+            let hold = self.leases.ledger().abandon(hold);
             self.leases.release(hold);
             self.leases.scheduled().notify_one();
         }

@@ -44,6 +44,8 @@ struct Hand {
     epoch: u64,
     claim: Option<Claim>,
     good_until: Tick,
+    /// Another node has the row by now.
+    is_lost: bool,
     phase: Phase,
 }
 
@@ -193,8 +195,15 @@ impl Ledger {
     }
 
     fn put(&mut self, hold: Hold, since: Tick, phase: Phase) {
-        let hand =
-            Hand { since, epoch: self.epoch, claim: None, good_until: since, phase, hold: hold.clone() };
+        let hand = Hand {
+            since,
+            epoch: self.epoch,
+            claim: None,
+            good_until: since,
+            is_lost: false,
+            phase,
+            hold: hold.clone(),
+        };
         self.hands.insert(hold.id, hand);
     }
 
@@ -257,9 +266,10 @@ impl Ledger {
         }
     }
 
-    /// Lets go of an event that is still due. Its claim is given back, if it has not run out.
-    pub(super) fn abandon(&mut self, hold: Hold, now: Tick) -> Option<Hold> {
-        let claim = self.hand(&hold).filter(|hand| hand.is_good(now)).and_then(|hand| hand.claim.clone());
+    /// Lets go of an event that is still due. Its claim is given back, unless another node has taken the row: one that has
+    /// run out here, counted from before the database took it, may still keep everybody from the row there.
+    pub(super) fn abandon(&mut self, hold: Hold) -> Option<Hold> {
+        let claim = self.hand(&hold).filter(|hand| !hand.is_lost).and_then(|hand| hand.claim.clone());
         if let Some(claim) = claim {
             self.disown(hold.id.clone(), claim);
         }
@@ -327,7 +337,7 @@ impl Ledger {
         for (id, claim) in rows {
             let hand = self.hands.get_mut(id).filter(|hand| hand.claim.as_ref() == Some(claim));
             if let Some(hand) = hand.filter(|hand| hand.phase != Phase::Settling) {
-                hand.good_until = hand.good_until.min(now);
+                (hand.good_until, hand.is_lost) = (hand.good_until.min(now), true);
                 lost += 1;
             }
         }

@@ -95,14 +95,15 @@ fn a_claim_counts_from_the_insert_or_from_the_beginning_of_the_look_that_read_it
 }
 
 #[test]
-fn an_abandoned_event_has_its_claim_given_back_unless_that_has_run_out() {
+fn an_abandoned_event_has_its_claim_given_back_unless_another_node_has_taken_it() {
     let (mut ledger, now) = (Ledger::new(Some(TERMS)), SystemClock.ticks());
     for id in ["a", "b"] {
         ledger.take(hold(id, 1), now);
         ledger.claim(&hold(id, 1), Source::Hot, &claim(0));
     }
-    ledger.abandon(hold("a", 1), now);
-    ledger.abandon(hold("b", 1), now + SECOND * 30);
+    ledger.lost(&[claimed("b", 0)], now);
+    ledger.abandon(hold("a", 1));
+    ledger.abandon(hold("b", 1));
     assert_eq!(ledger.unheld(), [claimed("a", 0)]);
     ledger.given_back(&[claimed("a", 1)]);
     for _ in 1..TRIES {
@@ -152,7 +153,7 @@ fn whoever_held_an_id_before_it_was_taken_again_has_no_part_in_it_any_more() {
     assert_eq!(ledger.standing(&before, 0, now), Standing::Gone);
     assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
     ledger.claim(&before, Source::Cold, &claim(1));
-    ledger.abandon(before.clone(), now);
+    ledger.abandon(before.clone());
     assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
     assert!(ledger.unheld().is_empty());
     assert_eq!(ledger.living(now), [claimed("a", 2)]);
@@ -322,9 +323,8 @@ impl World {
 
     fn abandon(&mut self, id: &'static str) {
         let Some(held) = self.hands.remove(id) else { return };
-        let free = self.ledger.abandon(held.hold, self.now);
-        let is_good = !held.lost && self.now < held.good_until;
-        assert_eq!(self.ledger.unheld().contains(&(id.to_owned(), held.claim)), is_good);
+        let free = self.ledger.abandon(held.hold);
+        assert_eq!(self.ledger.unheld().contains(&(id.to_owned(), held.claim)), !held.lost);
         self.release(free);
     }
 

@@ -200,6 +200,7 @@ enum Renewing {
 /// A store that is slow to insert, cannot look for events, or renews as it is told to.
 struct Slack {
     inner: Arc<dyn Store>,
+    before_insert: Duration,
     insert_takes: Duration,
     looks: Looks,
     renewing: Renewing,
@@ -218,6 +219,7 @@ impl Slack {
     fn around(shop: &Shop<impl Database>) -> Self {
         Self {
             inner: shop.store.clone(),
+            before_insert: Duration::ZERO,
             insert_takes: Duration::ZERO,
             looks: Looks::Answered,
             renewing: Renewing::Well,
@@ -253,6 +255,7 @@ impl Store for Slack {
         born: Option<&'a Born>,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
+            tokio::time::sleep(self.before_insert).await;
             self.inner.insert(connection, events, born).await?;
             tokio::time::sleep(self.insert_takes).await;
             Ok(())
@@ -288,6 +291,34 @@ impl Store for Slack {
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         self.inner.still_claimed(rows)
+    }
+}
+
+database_suite! {
+    over shop on 1 thread
+
+    /// A claim counts from before the insert here and from the insert there. In between it has run out for this node, which
+    /// does not deliver, and still keeps everybody from the row.
+    async fn a_claim_that_has_run_out_here_only_is_given_back_and_does_not_wait_for_the_interval(shop) {
+        let grace = Duration::from_millis(900);
+        let store = Arc::new(Slack { before_insert: grace * 2 / 3, ..Slack::around(&shop) });
+        let recorder = Recording::new();
+        let outbox = Outbox::multi_node(shop.pool.clone())
+            .claim_locking(NEVER)
+            .hot_grace(grace)
+            .interval(NEVER)
+            .store(store)
+            .on("Order", "OrderPlaced", recorder.clone())
+            .start()
+            .await
+            .unwrap();
+        let mut tx = outbox.begin().await.unwrap();
+        tx.append(order("1")).await.unwrap();
+        tokio::time::sleep(grace / 2).await;
+        tx.commit().await.unwrap();
+        until_status(&shop, "1", DONE).await;
+        assert_eq!(recorder.ids(), ["1"]);
+        outbox.close().await.unwrap();
     }
 }
 
