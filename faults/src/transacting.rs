@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use backstop_core::Event;
+use backstop_sql::connection::Connection as _;
 use backstop_sql::outbox::{Appended, Transaction, Writer};
 use backstop_sql::statement::{Marks, Statement};
 use backstop_sql::{Outbox, Supported};
@@ -206,7 +207,7 @@ impl<DB: Supported> Open<DB> {
         match self {
             Self::Ours(transaction) => transaction.append_all(events).await.map(drop)?,
             Self::Own { transaction, writer, appended } => {
-                appended.push(writer.append_all(DB::seam(transaction), events).await?);
+                appended.push(writer.append_all(&mut **transaction, events).await?);
             }
         }
         Ok(())
@@ -216,8 +217,8 @@ impl<DB: Supported> Open<DB> {
         let mut statement = Statement::new(Marks::Question);
         statement.push(sql);
         let connection = match self {
-            Self::Ours(transaction) => DB::seam(transaction),
-            Self::Own { transaction, .. } => DB::seam(transaction),
+            Self::Ours(transaction) => &mut **transaction,
+            Self::Own { transaction, .. } => &mut **transaction,
         };
         connection.execute(&statement.unprepared()).await?;
         Ok(())

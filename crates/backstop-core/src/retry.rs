@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config;
 use crate::failure::{Failure, Kind};
 
 /// How many tries an event gets, and how long to wait between them.
@@ -83,20 +84,16 @@ impl<F: Fn(u32, Jitter) -> Duration + Send + Sync + 'static> Policy for F {
     }
 }
 
-/// Doubles the delay with each try up to a maximum, then spreads it by a random factor of 0.5 to 1.5.
-///
-/// The spread comes after the maximum, so a delay can reach 1.5 times `max`: 90 s with the defaults.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exponential {
-    /// The delay after the first failure. Defaults to 200 ms.
-    pub base: Duration,
-    /// The most that doubling leads to. Defaults to 60 s.
-    pub max: Duration,
-}
-
-impl Default for Exponential {
-    fn default() -> Self {
-        Self { base: Duration::from_millis(200), max: Duration::from_secs(60) }
+crate::config! {
+    /// Doubles the delay with each try up to a maximum, then spreads it by a random factor of 0.5 to 1.5.
+    ///
+    /// The spread comes after the maximum, so a delay can reach 1.5 times `max`: 90 s with the defaults.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Exponential {
+        /// The delay after the first failure; each further one doubles it.
+        base: Duration = Duration::from_millis(200) => "base-delay-ms": one(config::Kind::MILLIS);
+        /// The most that doubling leads to.
+        max: Duration = Duration::from_secs(60) => "max-delay-ms": one(config::Kind::MILLIS);
     }
 }
 

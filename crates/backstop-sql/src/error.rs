@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use backstop_core::InvalidEvent;
-use backstop_core::setting::SettingFault;
+use backstop_core::config::Config;
+use backstop_core::setting::{Faults, SettingFault};
 
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -297,6 +298,13 @@ impl Error {
             (_, 1045 | 1698) | ("28P01" | "28000", _) => Self::Login { server, said },
             _ => Self::Connect { server, source },
         }
+    }
+
+    /// Refuses settings that make no sense, with every fault.
+    pub(crate) fn unless_fit(config: &impl Config) -> Result<(), Self> {
+        let mut faults = Faults::default();
+        config.check(&mut faults);
+        faults.into_result().map_err(|faults| Self::Settings { faults })
     }
 
     /// Whether the database was away, or too busy to answer: the same would succeed once it is back.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Shutdown;
+use backstop_core::config::Kind;
 use backstop_core::lifecycle::Lifecycle;
-use backstop_core::setting::Faults;
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
 
@@ -16,48 +16,36 @@ use crate::database::At;
 use crate::database::session::{Session, Setup};
 use crate::{BoxFuture, Error};
 
+backstop_core::config! {
+    /// Which rows are deleted, and how often.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// Whether rows are deleted when they are old enough.
+        enabled: bool = false => "enabled": one(Kind::Flag);
+        /// How long rows that are DONE or DEAD are kept; in `writer-only` rows of any status.
+        retention: Duration = Duration::from_hours(7 * 24) => "retention": one(Kind::TIME_OR_ZERO);
+        /// How many rows one statement deletes, which bounds how long it holds locks.
+        batch_size: u32 = 500 => "batch-size": one(Kind::AT_LEAST_ONE);
+        /// How long to rest between two purges.
+        interval: Duration = Duration::from_secs(3_600) => "interval-seconds": one(Kind::SECONDS);
+    }
+    setters: Settings.config;
+}
+
 /// The settings of a [`Purge`]; `build` checks them.
 #[derive(Debug, Clone)]
+#[must_use = "settings purge nothing"]
 pub struct Settings {
-    pub(crate) retention: Duration,
-    pub(crate) batch_size: u32,
-    pub(crate) interval: Duration,
+    pub(crate) config: Config,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            retention: Duration::from_secs(7 * 24 * 3_600),
-            batch_size: 500,
-            interval: Duration::from_secs(3_600),
-        }
+        Self { config: Config { enabled: true, ..Config::default() } }
     }
 }
 
 impl Settings {
-    /// How old a row must be. Defaults to 7 days.
-    pub fn retention(mut self, age: Duration) -> Self {
-        self.retention = age;
-        self
-    }
-
-    /// How many rows one statement deletes, which bounds how long it holds locks. Defaults to 500.
-    pub fn batch_size(mut self, rows: u32) -> Self {
-        self.batch_size = rows;
-        self
-    }
-
-    /// How long to rest between two purges. Defaults to an hour.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    pub(crate) fn check(&self, faults: &mut Faults) {
-        faults.at_least_one("purge.batch_size", self.batch_size);
-        faults.longer_than_zero("purge.interval", self.interval);
-    }
-
     /// Checks the settings and makes a purge that is not running yet, which tells `counted` how many rows it deletes.
     pub(crate) fn build_counting(
         self,
@@ -65,11 +53,9 @@ impl Settings {
         purger: impl Purger,
         counted: impl Fn(u64) + Send + Sync + 'static,
     ) -> Result<Purge, Error> {
-        let mut faults = Faults::default();
-        self.check(&mut faults);
-        faults.into_result().map_err(|faults| Error::Settings { faults })?;
-        let cycle =
-            Cycle { connections, purger: Box::new(purger), counted: Box::new(counted), settings: self };
+        Error::unless_fit(&self.config)?;
+        let (purger, counted) = (Box::new(purger), Box::new(counted));
+        let cycle = Cycle { connections, purger, counted, config: self.config };
         Ok(Purge { cycle: Arc::new(Mutex::new(cycle)), lifecycle: Lifecycle::default() })
     }
 }
@@ -143,7 +129,7 @@ async fn purge_until(shutdown: Shutdown, cycle: Arc<Mutex<Cycle>>) {
             Ok(Err(error)) => tracing::error!(%error, "cannot purge; trying again at the next interval"),
             Err(_) => tracing::error!("the purger panicked; trying again at the next interval"),
         }
-        let interval = cycle.settings.interval;
+        let interval = cycle.config.interval;
         drop(cycle);
         let _ = shutdown.interrupts(tokio::time::sleep(interval)).await;
     }
@@ -153,12 +139,12 @@ struct Cycle {
     connections: Arc<dyn Connections>,
     purger: Box<dyn Purger>,
     counted: Box<dyn Fn(u64) + Send + Sync>,
-    settings: Settings,
+    config: Config,
 }
 
 impl Cycle {
     async fn run(&self, shutdown: &Shutdown) -> Result<u64, Error> {
-        let Settings { retention, batch_size, .. } = self.settings;
+        let Config { retention, batch_size, .. } = self.config;
         let mut purged = 0;
         loop {
             // A connection for each batch, committed by itself: no transaction spans batches.

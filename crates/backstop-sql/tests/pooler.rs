@@ -148,7 +148,7 @@ async fn the_modes_for_a_single_node_cannot_keep_their_guard_behind_it_and_say_s
     for refused in [single, ordered] {
         let Error::Settings { faults } = &refused else { panic!("{refused}") };
         assert_eq!(faults.iter().map(|fault| fault.setting).collect::<Vec<_>>(), ["guard"]);
-        assert!(refused.to_string().contains("multi_node"), "{refused}");
+        assert!(refused.to_string().contains("multi-node"), "{refused}");
     }
 }
 

@@ -76,6 +76,9 @@ impl Kind {
     pub const TIME_OR_ZERO: Self = Self::time(Duration::ZERO, LONGEST);
     /// A time; a number alone is in milliseconds.
     pub const MILLIS: Self = Self::Time { plain: Plain::Milliseconds, min: SHORTEST, max: LONGEST };
+    /// A time; a number alone is in milliseconds, and zero is one.
+    pub const MILLIS_OR_ZERO: Self =
+        Self::Time { plain: Plain::Milliseconds, min: Duration::ZERO, max: LONGEST };
     /// A time; a number alone is in seconds.
     pub const SECONDS: Self = Self::Time { plain: Plain::Seconds, min: SHORTEST, max: LONGEST };
 

@@ -5,25 +5,27 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::burial::Bury;
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
-use backstop_core::interceptor::Interceptor;
-use backstop_core::retry::Policy;
+use backstop_core::interceptor::{Interceptor, Interceptors};
+use backstop_core::retry::{Policy, SharedPolicy};
 use backstop_core::setting::Faults;
-use backstop_core::{IntoHandler, telemetry};
+use backstop_core::{IntoHandler, config, telemetry};
 
 use super::burials::Burials;
-use super::claims::Terms;
+use super::claims::{Locking, Terms};
+use super::config::{Config, Metrics, Table};
+use super::dispatcher::{self, unfailing};
 use super::guard::Guard;
 use super::hook::{Hook, Hooks, WakeAfterCommit};
 use super::hot_path::HotPath;
-use super::in_flight::Tracker;
-use super::mode::{Delivering, Kind, Mode, MultiNode, Ordered, Tunable};
-use super::poller::{Locking, new_owner};
+use super::in_flight::{InFlight, Tracker};
+use super::mode::{Delivering, Kind, Mode, MultiNode, Tunable};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
 use super::report::Reporter;
 use super::writer::Writer;
-use super::{Inner, Outbox, dispatcher, poller};
+use super::{Inner, Outbox, poller};
 use crate::connection::Connections;
 use crate::database::Database;
 use crate::database::lock::Share;
@@ -36,88 +38,57 @@ use crate::{Error, Supported, TableName, TimeZone};
 #[must_use = "an outbox does nothing until `start` is called"]
 pub struct Builder<DB: Supported, M> {
     pool: sqlx::Pool<DB>,
-    pub(super) name: String,
-    table: String,
-    time_zone: String,
-    migrate: bool,
-    guard: bool,
-    wake_ups: bool,
-    reach: Reach,
+    config: Config,
     registry: Registry,
     duplicate: Option<Error>,
     hooks: Hooks,
     store: Option<Arc<dyn Store>>,
     connections: Option<Arc<dyn Connections>>,
-    dispatcher: dispatcher::Settings,
-    poller: poller::Settings,
-    pub(super) burials: Burials,
-    hot_grace: Duration,
-    company: Company,
-    done: Done,
-    purge: Option<purge::Settings>,
+    tracker: Arc<dyn Tracker>,
+    interceptors: Interceptors,
+    /// In place of the one that the settings describe.
+    policy: Option<SharedPolicy>,
+    burials: Burials,
     purger: Option<Box<dyn Purger>>,
-    metrics_prefix: String,
     recorder: Option<Arc<dyn metrics::Recorder + Send + Sync>>,
     mode: PhantomData<fn() -> M>,
-}
-
-/// How the database is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    /// On connections that are ours for as long as we hold them.
-    Direct,
-    /// Through a pooler that shares connections between transactions.
-    Pooled,
-}
-
-/// Who else delivers from the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Company {
-    /// Nobody, or nodes of Backstop.
-    Ours,
-    /// The Java framework too.
-    Java,
 }
 
 impl<DB: Supported, M: Mode> Builder<DB, M> {
     pub(super) fn new(pool: sqlx::Pool<DB>) -> Self {
         Self {
             pool,
-            name: "outbox".to_owned(),
-            table: TableName::default().to_string(),
-            time_zone: TimeZone::default().to_string(),
-            migrate: true,
-            guard: true,
-            wake_ups: true,
-            reach: Reach::Direct,
+            config: Config::default(),
             registry: Registry::new(),
             duplicate: None,
             hooks: Hooks::default(),
             store: None,
             connections: None,
-            dispatcher: dispatcher::Settings::default(),
-            poller: poller::Settings::default(),
+            tracker: Arc::new(InFlight::new()),
+            interceptors: Interceptors::default(),
+            policy: None,
             burials: Burials::default(),
-            hot_grace: Duration::from_secs(30),
-            company: Company::Ours,
-            done: Done::Keep,
-            purge: None,
             purger: None,
-            metrics_prefix: telemetry::Outbox::DEFAULT_PREFIX.to_owned(),
             recorder: None,
             mode: PhantomData,
         }
     }
 
+    /// All settings at once, as a settings file has them. Those that mean nothing in this mode are not used.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
     /// The name by which operators know it. Defaults to `outbox`.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.config.name = name.into();
         self
     }
 
     /// The table. Defaults to `outbox_event`.
     pub fn table(mut self, table: impl Into<String>) -> Self {
-        self.table = table.into();
+        self.config.database.table = table.into();
         self
     }
 
@@ -125,21 +96,21 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// PostgreSQL): `UTC` or a fixed distance from it such as `+02:00`. Others that write into the table must mean
     /// the same. Where the columns leave no doubt, anything but UTC is refused. Defaults to `UTC`.
     pub fn time_zone(mut self, zone: impl Into<String>) -> Self {
-        self.time_zone = zone.into();
+        self.config.database.time_zone = zone.into();
         self
     }
 
     /// Whether [`start`](Self::start) creates the table or brings it up to date. Without it the table is only
     /// checked. Defaults to yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
-        self.migrate = migrate;
+        self.config.database.migrate = migrate;
         self
     }
 
     /// Whether nodes wake each other when one has written rows for another, where the database can do that
     /// (PostgreSQL). It takes up to two connections beside the pool. Defaults to yes.
     pub fn wake_ups(mut self, wake_ups: bool) -> Self {
-        self.wake_ups = wake_ups;
+        self.config.database.wake_ups = wake_ups;
         self
     }
 
@@ -152,20 +123,21 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// Deletes rows that have been DONE or DEAD for longer than the retention; in writer-only mode rows of
     /// any status, by when they were created. Defaults to keeping everything.
     pub fn purge(mut self, settings: purge::Settings) -> Self {
-        self.purge = Some(settings);
+        self.config.purge = settings.config;
+        self.config.purge.enabled = true;
         self
     }
 
     /// Deletes with a purger of one's own.
     pub fn purger(mut self, purger: impl Purger) -> Self {
         self.purger = Some(Box::new(purger));
-        self.purge.get_or_insert_default();
+        self.config.purge.enabled = true;
         self
     }
 
     /// What metric names begin with. Defaults to `outbox`.
     pub fn metrics_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.metrics_prefix = prefix.into();
+        self.config.metrics.name_prefix = Some(prefix.into());
         self
     }
 
@@ -189,21 +161,24 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
 
     /// Checks the settings, creates or checks the table, and starts what the mode has.
     pub async fn start(mut self) -> Result<Outbox<DB>, Error> {
+        self.fit_mode();
         self.check()?;
-        let table = TableName::new(std::mem::take(&mut self.table))?;
-        let zone = TimeZone::new(&self.time_zone)?;
+        let config = self.config.clone();
+        let table = TableName::new(&config.database.table)?;
+        let zone = TimeZone::new(&config.database.time_zone)?;
+        let is_direct = !config.database.behind_pooler;
         let connections = self.connections.clone().unwrap_or_else(|| DB::connections(self.pool.clone()));
         let database = Database::new(DB::dialect(), connections);
-        let database = if self.reach == Reach::Pooled { database.behind_pooler() } else { database };
+        let database = if is_direct { database } else { database.behind_pooler() };
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
             // Connections of one's own are somebody's decision: there are none beside them.
             let beside = if self.connections.is_none() { DB::beside(&self.pool) } else { None };
             let database = database.clone().zone(zone).beside(beside);
-            Arc::new(SqlStore::new(database, DB::outbox(), table.clone()).done(self.done))
+            Arc::new(SqlStore::new(database, DB::outbox(), table.clone()).done(config.dispatcher.done))
         });
-        let ready = if self.migrate { store.migrate() } else { store.check() };
+        let ready = if config.database.migrate { store.migrate() } else { store.check() };
         ready.await?;
-        let rights = Rights { update: M::MODE != Kind::WriterOnly, delete: self.purge.is_some() };
+        let rights = Rights { update: M::MODE != Kind::WriterOnly, delete: config.purge.enabled };
         store.check_rights(rights).await?;
         let share = match M::MODE {
             Kind::SingleNode | Kind::Ordered => Some(Share::Alone),
@@ -211,40 +186,38 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             Kind::WriterOnly => None,
         };
         // Behind a pooler no session is a node's own, so none can hold a lock; nodes that claim can do without.
-        let right = match share.filter(|_| self.guard && self.reach == Reach::Direct) {
+        let right = match share.filter(|_| config.database.guard && is_direct) {
             Some(share) => Some(DB::right(&self.pool, &table, share).await?),
             None => None,
         };
 
-        let metrics = Arc::new(match &self.recorder {
-            Some(recorder) => telemetry::Outbox::with_recorder(self.metrics_prefix.clone(), recorder),
-            None => telemetry::Outbox::new(self.metrics_prefix.clone()),
-        });
+        let metrics = Arc::new(self.metrics());
         let wake_others = WakeOthers::default();
         // A store of one's own may be on another database than the pool.
-        let wake_ups =
-            if self.wake_ups && self.store.is_none() { DB::wake_ups(&self.pool, &table) } else { None };
+        let may_wake = config.database.wake_ups && self.store.is_none();
+        let wake_ups = if may_wake { DB::wake_ups(&self.pool, &table) } else { None };
         let purge = self.build_purge(&store, Arc::new(database), &metrics)?;
+        let claims = config.claim_locking.locking().map(|locking| Claims::new(locking, &config));
         let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
             (None, None)
         } else {
-            let mut settings = self.dispatcher.clone();
-            settings.terms = self.terms();
-            settings.burials = self.burials();
-            settings.component = self.name.as_str().into();
+            let settings = self.dispatcher(claims.as_ref().map(|claims| claims.terms));
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
-            let poller = self.poller.clone().feeding(
-                store.clone(),
-                &dispatcher.feed(),
-                wake_others.clone(),
-                metrics.clone(),
-            );
+            let locking = claims.as_ref().map(|claims| claims.locking.clone());
+            let order = if M::MODE == Kind::Ordered { Order::Created } else { Order::Due };
+            let look = poller::Looking { config: config.poller.clone(), locking, order };
+            let poller =
+                look.feeding(store.clone(), &dispatcher.feed(), wake_others.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
-        let hot_path = dispatcher.as_ref().and_then(|it| self.hot_path(&store, it));
-        let writer = self.writer(&store, hot_path.clone(), &wake_others, &metrics);
+        let born = claims.as_ref().map(|claims| claims.born.clone());
+        let hot_path = dispatcher.as_ref().filter(|_| M::MODE != Kind::Ordered).map(|dispatcher| {
+            let (claim, capacity) = (born.as_ref().map(Born::claim), config.dispatcher.hot_queue_capacity);
+            HotPath::start(dispatcher.feed(), claim, store.clone(), capacity)
+        });
+        let writer = self.writer(&store, born, hot_path.clone(), &wake_others, &metrics);
         let renewer = dispatcher.as_ref().and_then(dispatcher::Dispatcher::renewer);
-        let renewal = self.terms().zip(renewer).map(|(terms, it)| Renewal::start(it, terms.renew_every()));
+        let renewal = claims.zip(renewer).map(|(claims, it)| Renewal::start(it, claims.terms.renew_every()));
         let guard = match (right, &dispatcher, &poller) {
             (Some(right), Some(dispatcher), Some(poller)) => {
                 Some(Guard::start(right, dispatcher.feed().leases().clone(), poller.nudged()))
@@ -252,7 +225,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             _ => None,
         };
         let feed = dispatcher.as_ref().map(dispatcher::Dispatcher::feed);
-        let reporter = Reporter::new(self.name, store.clone(), feed, metrics.clone());
+        let reporter = Reporter::new(config.name, store.clone(), feed, metrics.clone());
         let inner = Inner {
             store,
             writer,
@@ -268,9 +241,27 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             wake_up_loops: WakeUpLoops::default(),
             closing: tokio::sync::Mutex::default(),
         };
-        let heard = self.reach == Reach::Direct;
-        inner.start_loops(M::MODE, wake_ups.map(|wake_ups| (wake_ups, heard))).await?;
+        inner.start_loops(M::MODE, wake_ups.map(|wake_ups| (wake_ups, is_direct))).await?;
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
+    }
+
+    /// Strict order has one worker and one try; only nodes that share a table claim.
+    fn fit_mode(&mut self) {
+        let Config { dispatcher, claim_locking, .. } = &mut self.config;
+        if M::MODE == Kind::Ordered {
+            (dispatcher.worker_count, dispatcher.max_attempts) = (1, 1);
+        }
+        claim_locking.enabled &= M::MODE == Kind::MultiNode;
+    }
+
+    fn metrics(&self) -> telemetry::Outbox {
+        let Metrics { enabled, name_prefix } = &self.config.metrics;
+        let prefix = name_prefix.clone().unwrap_or_else(|| telemetry::Outbox::DEFAULT_PREFIX.to_owned());
+        match &self.recorder {
+            _ if !enabled => telemetry::Outbox::with_recorder(prefix, &metrics::NoopRecorder),
+            Some(recorder) => telemetry::Outbox::with_recorder(prefix, recorder),
+            None => telemetry::Outbox::new(prefix),
+        }
     }
 
     fn build_purge(
@@ -279,50 +270,39 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         connections: Arc<dyn Connections>,
         metrics: &Arc<telemetry::Outbox>,
     ) -> Result<Option<purge::Purge>, Error> {
-        let Some(settings) = self.purge.take() else { return Ok(None) };
+        if !self.config.purge.enabled {
+            return Ok(None);
+        }
         let purger: Box<dyn Purger> = match self.purger.take() {
             Some(purger) => purger,
             None if M::MODE == Kind::WriterOnly => Box::new(StorePurger::by_age(store.clone())),
             None => Box::new(StorePurger::of_ended(store.clone())),
         };
+        let settings = purge::Settings { config: self.config.purge.clone() };
         settings.build(connections, purger, metrics.clone()).map(Some)
     }
 
-    /// How long claims are good for, where the mode has them.
-    fn terms(&self) -> Option<Terms> {
-        let Locking { timeout, .. } = self.poller.locking.as_ref()?;
-        Some(Terms { hot_grace: self.born_for(*timeout), timeout: *timeout })
-    }
-
-    /// How long a born claim lasts. The neighbour compares by a clock and a time-out of its own, so beside it no claim
-    /// is made to look older than it is.
-    fn born_for(&self, timeout: Duration) -> Duration {
-        match self.company {
-            Company::Ours => self.hot_grace.min(timeout),
-            Company::Java => timeout,
+    fn dispatcher(&self, terms: Option<Terms>) -> dispatcher::Settings {
+        let Config { name, dispatcher, retry, source, dead_letter_timeout, .. } = &self.config;
+        let mut burials = self.burials.clone();
+        burials.source = source.clone().unwrap_or_else(|| format!("/outbox/{name}"));
+        burials.patience = *dead_letter_timeout;
+        dispatcher::Settings {
+            config: dispatcher.clone(),
+            policy: self.policy.clone().unwrap_or_else(|| SharedPolicy::new(*retry)),
+            tracker: self.tracker.clone(),
+            interceptors: self.interceptors.clone(),
+            strict_order: M::MODE == Kind::Ordered,
+            terms,
+            burials: Arc::new(burials),
+            component: name.as_str().into(),
         }
-    }
-
-    /// The claim that rows are born with, where several nodes share the table.
-    fn born(&self) -> Option<Born> {
-        self.poller.locking.as_ref().map(|Locking { owner, timeout }| Born {
-            owner: owner.clone(),
-            age: timeout.saturating_sub(self.born_for(*timeout)),
-        })
-    }
-
-    /// The way from a commit to the workers, where the mode has one.
-    fn hot_path(&self, store: &Arc<dyn Store>, dispatcher: &dispatcher::Dispatcher) -> Option<Arc<HotPath>> {
-        if !matches!(M::MODE, Kind::SingleNode | Kind::MultiNode) {
-            return None;
-        }
-        let claim = self.born().as_ref().map(Born::claim);
-        Some(HotPath::start(dispatcher.feed(), claim, store.clone(), self.dispatcher.hot_capacity))
     }
 
     fn writer(
         &mut self,
         store: &Arc<dyn Store>,
+        born: Option<Born>,
         hot_path: Option<Arc<HotPath>>,
         wake_others: &WakeOthers,
         metrics: &Arc<telemetry::Outbox>,
@@ -331,56 +311,57 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         if M::MODE == Kind::WriterOnly {
             hooks.add(Arc::new(WakeAfterCommit(wake_others.clone())));
         }
-        Writer::assembled(store.clone(), hooks, self.born(), hot_path, metrics.clone())
+        Writer::assembled(store.clone(), hooks, born, hot_path, metrics.clone())
     }
 
     fn check(&mut self) -> Result<(), Error> {
         if let Some(duplicate) = self.duplicate.take() {
             return Err(duplicate);
         }
-        let mut faults = Faults::default();
-        self.dispatcher.check(&mut faults);
-        self.poller.check(&mut faults);
-        self.burials.check(&mut faults);
-        if M::MODE == Kind::MultiNode && self.poller.locking.is_none() {
-            faults.add(
-                "claim_locking",
-                "is required by multi_node: say how old a claim must be before another node may take the row",
-            );
+        let (mut faults, config) = (Faults::default(), &self.config);
+        config::Config::check(config, &mut faults);
+        if M::MODE == Kind::MultiNode && !config.claim_locking.enabled {
+            faults.under("claim-locking", |faults| {
+                faults.add(
+                    "lock-timeout",
+                    "is required by multi_node: say with `claim_locking` how old a claim must be before another node may \
+                     take the row",
+                );
+            });
         }
-        if matches!(M::MODE, Kind::SingleNode | Kind::Ordered) && self.guard && self.reach == Reach::Pooled {
-            faults.add(
+        let Table { guard, behind_pooler, time_zone, .. } = &config.database;
+        let mut fault = |setting, rule| faults.under("database", |faults| faults.add(setting, rule));
+        if matches!(M::MODE, Kind::SingleNode | Kind::Ordered) && *guard && *behind_pooler {
+            fault(
                 "guard",
-                "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi_node, or see to it \
+                "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi-node, or see to it \
                  yourself that there is one process, and switch it off",
             );
         }
-        check_time_zone(&self.time_zone, self.store.is_some(), &mut faults);
-        if self.company == Company::Java && self.poller.skip_recent.is_zero() {
-            faults.add(
-                "skip_recent",
-                "must be longer than zero with beside_java: rows that the other side has in memory are unclaimed",
-            );
-        }
-        faults.longer_than_zero("hot_grace", self.hot_grace);
-        if let Some(purge) = &self.purge {
-            purge.check(&mut faults);
+        // A store of one's own knows its zone itself: one that is given beside it would be forgotten.
+        if self.store.is_some() && TimeZone::new(time_zone).is_ok_and(|zone| !zone.is_utc()) {
+            fault("time-zone", "means nothing with a store of your own: give it to that store");
         }
         faults.into_result().map_err(|faults| Error::Settings { faults })
     }
 }
 
-/// A store of one's own knows its zone itself: one that is given beside it would be forgotten.
-fn check_time_zone(zone: &str, own_store: bool, faults: &mut Faults) {
-    match TimeZone::new(zone) {
-        Err(_) => {
-            faults
-                .add("time_zone", "must be UTC or a fixed distance from it such as +02:00, at most 14 hours");
-        }
-        Ok(zone) if own_store && !zone.is_utc() => {
-            faults.add("time_zone", "means nothing with a store of your own: give it to that store");
-        }
-        Ok(_) => {}
+/// The claims of a node that shares its table.
+struct Claims {
+    locking: Locking,
+    terms: Terms,
+    /// What rows are inserted with.
+    born: Born,
+}
+
+impl Claims {
+    fn new(locking: Locking, config: &Config) -> Self {
+        let timeout = locking.timeout;
+        // The neighbour compares by a clock and a time-out of its own, so beside it no claim is made to look older than it is.
+        let beside_java = config.database.beside_java;
+        let hot_grace = if beside_java { timeout } else { config.claim_locking.hot_grace.min(timeout) };
+        let born = Born { owner: locking.owner.clone(), age: timeout.saturating_sub(hot_grace) };
+        Self { terms: Terms { hot_grace, timeout }, born, locking }
     }
 }
 
@@ -419,50 +400,50 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
 
     /// Adds an interceptor around every handler. Defaults to none.
     pub fn interceptor(mut self, interceptor: impl Interceptor) -> Self {
-        self.dispatcher = self.dispatcher.interceptor(interceptor);
+        self.interceptors.add(Arc::new(interceptor));
         self
     }
 
     /// Adds several interceptors, in their order.
     pub fn interceptors(mut self, interceptors: impl IntoIterator<Item = Arc<dyn Interceptor>>) -> Self {
-        self.dispatcher = self.dispatcher.interceptors(interceptors);
+        interceptors.into_iter().for_each(|interceptor| self.interceptors.add(interceptor));
         self
     }
 
     /// What remembers the events in flight. Defaults to [`InFlight::new`](super::InFlight::new).
     pub fn tracker(mut self, tracker: impl Tracker) -> Self {
-        self.dispatcher = self.dispatcher.tracker(tracker);
+        self.tracker = Arc::new(tracker);
         self
     }
 
     /// How long to rest between two looks at the table. Defaults to 5 s.
     pub fn interval(mut self, interval: Duration) -> Self {
-        self.poller = self.poller.interval(interval);
+        self.config.poller.interval = interval;
         self
     }
 
     /// How many rows are read at once. Defaults to 50.
     pub fn batch_size(mut self, rows: u32) -> Self {
-        self.poller = self.poller.batch_size(rows);
+        self.config.poller.batch_size = rows;
         self
     }
 
     /// Rows younger than this are left to the hot path. Defaults to zero.
     pub fn skip_recent(mut self, age: Duration) -> Self {
-        self.poller = self.poller.skip_recent(age);
+        self.config.poller.skip_recent = age;
         self
     }
 
     /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
     /// Defaults to 64 MiB.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
-        self.dispatcher = self.dispatcher.queue_bytes(bytes);
+        self.config.dispatcher.queue_bytes = bytes;
         self
     }
 
     /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
     pub fn done(mut self, done: Done) -> Self {
-        self.done = done;
+        self.config.dispatcher.done = done;
         self
     }
 
@@ -472,13 +453,50 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// this one delivers nothing until the other stops. Behind a pooler that shares connections no such lock can be
     /// held: `multi_node` does without it, and a single-node mode must switch it off. Defaults to yes.
     pub fn guard(mut self, guard: bool) -> Self {
-        self.guard = guard;
+        self.config.database.guard = guard;
+        self
+    }
+
+    /// Writes every event that dies to a dead-letter directory too, or to whatever else takes such events, before
+    /// its row becomes DEAD.
+    ///
+    /// The copy is a CloudEvent with the error that buried it. It is written when the tries are used up, after a
+    /// permanent failure and for [`Outcome::Dead`](backstop_core::Outcome::Dead); a retry or a deferral writes
+    /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row is DEAD all the
+    /// same. A row that cannot be decoded has no event to copy. Defaults to none.
+    pub fn dead_letters(mut self, burial: impl Bury) -> Self {
+        self.burials.set_all(burial);
+        self
+    }
+
+    /// [`dead_letters`](Self::dead_letters) for the events of one handler, in place of the one for all.
+    pub fn dead_letters_of(
+        mut self,
+        aggregate_type: impl AggregateType,
+        event_type: impl EventType,
+        burial: impl Bury,
+    ) -> Self {
+        self.burials.set_of(aggregate_type.name(), event_type.name(), burial);
+        self
+    }
+
+    /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is
+    /// tried: a disk that hangs must not hold the workers. Those that were not tried count as `letter.failed`. Defaults
+    /// to 30 s.
+    pub fn dead_letter_timeout(mut self, timeout: Duration) -> Self {
+        self.config.dead_letter_timeout = timeout;
+        self
+    }
+
+    /// The `source` of dead letters, which are CloudEvents. Defaults to `/outbox/` and the name.
+    pub fn source(mut self, source: impl Into<String>) -> Self {
+        self.config.source = Some(source.into());
         self
     }
 
     /// How long [`close`](Outbox::close) waits for handlers. Defaults to 5 s.
     pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.dispatcher = self.dispatcher.drain_timeout(timeout);
+        self.config.dispatcher.drain_timeout = timeout;
         self
     }
 }
@@ -486,31 +504,31 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
 impl<DB: Supported, M: Tunable> Builder<DB, M> {
     /// How many events are handled at the same time. Defaults to 4.
     pub fn worker_count(mut self, workers: usize) -> Self {
-        self.dispatcher = self.dispatcher.worker_count(workers);
+        self.config.dispatcher.worker_count = workers;
         self
     }
 
     /// How many committed events may wait in memory. Defaults to 1000.
     pub fn hot_queue_capacity(mut self, events: usize) -> Self {
-        self.dispatcher = self.dispatcher.hot_queue_capacity(events);
+        self.config.dispatcher.hot_queue_capacity = events;
         self
     }
 
     /// How many polled events may wait in memory. Defaults to 1000.
     pub fn cold_queue_capacity(mut self, events: usize) -> Self {
-        self.dispatcher = self.dispatcher.cold_queue_capacity(events);
+        self.config.dispatcher.cold_queue_capacity = events;
         self
     }
 
     /// How often a handler is called for an event at most. Defaults to 10.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.dispatcher = self.dispatcher.max_attempts(attempts);
+        self.config.dispatcher.max_attempts = attempts;
         self
     }
 
     /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.dispatcher = self.dispatcher.retry_policy(policy);
+        self.policy = Some(unfailing(policy));
         self
     }
 }
@@ -522,7 +540,7 @@ impl<M: Mode> Builder<sqlx::Postgres, M> {
     /// needs a session of its own is left out: hearing wake-ups, and the lock that [`guard`](Builder::guard) holds, which
     /// the modes for a single node must then switch off. Defaults to no.
     pub fn behind_pooler(mut self, pooled: bool) -> Self {
-        self.reach = if pooled { Reach::Pooled } else { Reach::Direct };
+        self.config.database.behind_pooler = pooled;
         self
     }
 }
@@ -530,21 +548,23 @@ impl<M: Mode> Builder<sqlx::Postgres, M> {
 impl<DB: Supported> Builder<DB, MultiNode> {
     /// How old a claim must be before another node may take the row. Required; a living node renews its
     /// claims, so this is how long the events of a node that died wait for another.
-    pub fn claim_locking(self, timeout: Duration) -> Self {
-        self.claim_locking_as(new_owner(), timeout)
+    pub fn claim_locking(mut self, timeout: Duration) -> Self {
+        let claims = &mut self.config.claim_locking;
+        (claims.enabled, claims.lock_timeout) = (true, timeout);
+        self
     }
 
     /// [`claim_locking`](Self::claim_locking) under an owner's name of one's own, at most 128 characters.
     /// It must be new at each start, or a restarted node takes its old claims for its own.
     pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
-        self.poller = self.poller.claim_locking_as(owner, timeout);
-        self
+        self.config.claim_locking.owner_id = Some(owner.into());
+        self.claim_locking(timeout)
     }
 
     /// How long a node that has just written a row has it to itself. If the node dies, others deliver the row
     /// after this time. Defaults to 30 s, and is never longer than the claim's time-out.
     pub fn hot_grace(mut self, grace: Duration) -> Self {
-        self.hot_grace = grace;
+        self.config.claim_locking.hot_grace = grace;
         self
     }
 
@@ -552,29 +572,13 @@ impl<DB: Supported> Builder<DB, MultiNode> {
     /// [`skip_recent`](Self::skip_recent) is required, and born claims last as long as any other, whatever
     /// [`hot_grace`](Self::hot_grace) says. Defaults to no.
     pub fn beside_java(mut self, beside: bool) -> Self {
-        self.company = if beside { Company::Java } else { Company::Ours };
-        self
-    }
-}
-
-impl<DB: Supported> Builder<DB, Ordered> {
-    /// Strict order: one worker, one try, no hot path, rows in the order of their creation.
-    pub(super) fn strict(mut self) -> Self {
-        self.dispatcher = self.dispatcher.worker_count(1).max_attempts(1);
-        self.dispatcher.strict_order = true;
-        self.poller.order = Order::Created;
+        self.config.database.beside_java = beside;
         self
     }
 }
 
 impl<DB: Supported, M> fmt::Debug for Builder<DB, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder")
-            .field("name", &self.name)
-            .field("table", &self.table)
-            .field("dispatcher", &self.dispatcher)
-            .field("poller", &self.poller)
-            .field("purge", &self.purge)
-            .finish_non_exhaustive()
+        f.debug_struct("Builder").field("config", &self.config).finish_non_exhaustive()
     }
 }

@@ -12,15 +12,9 @@ use std::time::Duration;
 use backstop_core::burial::{Bury, Cause, SharedBurial};
 use backstop_core::calling::panicked;
 use backstop_core::clock::Tick;
-use backstop_core::event::{AggregateType, EventType};
-use backstop_core::setting::Faults;
 use backstop_core::{Clock, CloudEvent, Event, Failure, SystemClock, telemetry};
 use futures_util::FutureExt;
 use tokio::time::timeout;
-
-use super::builder::Builder;
-use super::mode::{Delivering, Mode};
-use crate::Supported;
 
 /// Which burial an event's copy goes to.
 #[derive(Clone)]
@@ -28,9 +22,9 @@ pub(super) struct Burials {
     all: Option<Letters>,
     /// By aggregate type and event type; they come before the one for all.
     of: HashMap<String, HashMap<String, Letters>>,
-    /// The `source` of the copies; by default it follows from the outbox's name.
-    pub(super) source: Option<String>,
-    patience: Duration,
+    /// The `source` of the copies.
+    pub(super) source: String,
+    pub(super) patience: Duration,
 }
 
 /// What takes letters, and until when it is left alone because it hangs.
@@ -75,16 +69,25 @@ impl Letters {
 
 impl Default for Burials {
     fn default() -> Self {
-        Self { all: None, of: HashMap::new(), source: None, patience: Duration::from_secs(30) }
+        Self {
+            all: None,
+            of: HashMap::new(),
+            source: "/outbox/outbox".to_owned(),
+            patience: Duration::from_secs(30),
+        }
     }
 }
 
 impl Burials {
-    pub(super) fn check(&self, faults: &mut Faults) {
-        faults.longer_than_zero("dead_letter_timeout", self.patience);
-        if self.source.as_deref() == Some("") {
-            faults.add("source", "must not be empty");
-        }
+    /// For all events that have none of their own.
+    pub(super) fn set_all(&mut self, burial: impl Bury) {
+        self.all = Some(Letters::to(burial));
+    }
+
+    /// For the events of one handler.
+    pub(super) fn set_of(&mut self, aggregate_type: &str, event_type: &str, burial: impl Bury) {
+        let of_aggregate = self.of.entry(aggregate_type.to_owned()).or_default();
+        of_aggregate.insert(event_type.to_owned(), Letters::to(burial));
     }
 
     /// Lays a copy of a dead event down, if anywhere, before its row becomes DEAD.
@@ -110,8 +113,7 @@ impl Burials {
     }
 
     async fn try_to_bury(&self, letters: &Letters, event: &Event, cause: Cause) -> Result<(), Failure> {
-        let source = self.source.as_deref().unwrap_or("/outbox/outbox");
-        let event = CloudEvent::of(event, source)?;
+        let event = CloudEvent::of(event, &self.source)?;
         let burying = AssertUnwindSafe(async { letters.burial.bury(event, cause).await }).catch_unwind();
         let Ok(answer) = timeout(self.patience, burying).await else {
             if letters.hung(SystemClock.ticks(), self.patience) {
@@ -142,55 +144,6 @@ impl fmt::Debug for Burials {
             .field("source", &self.source)
             .field("patience", &self.patience)
             .finish()
-    }
-}
-
-impl<DB: Supported, M: Mode> Builder<DB, M> {
-    /// The copies' source, once the outbox's name is known.
-    pub(super) fn burials(&self) -> Arc<Burials> {
-        let mut burials = self.burials.clone();
-        burials.source.get_or_insert_with(|| format!("/outbox/{}", self.name));
-        Arc::new(burials)
-    }
-}
-
-impl<DB: Supported, M: Delivering> Builder<DB, M> {
-    /// Writes every event that dies to a dead-letter directory too, or to whatever else takes such events, before
-    /// its row becomes DEAD.
-    ///
-    /// The copy is a CloudEvent with the error that buried it. It is written when the tries are used up, after a
-    /// permanent failure and for [`Outcome::Dead`](backstop_core::Outcome::Dead); a retry or a deferral writes
-    /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row is DEAD all the
-    /// same. A row that cannot be decoded has no event to copy. Defaults to none.
-    pub fn dead_letters(mut self, burial: impl Bury) -> Self {
-        self.burials.all = Some(Letters::to(burial));
-        self
-    }
-
-    /// [`dead_letters`](Self::dead_letters) for the events of one handler, in place of the one for all.
-    pub fn dead_letters_of(
-        mut self,
-        aggregate_type: impl AggregateType,
-        event_type: impl EventType,
-        burial: impl Bury,
-    ) -> Self {
-        let of_aggregate = self.burials.of.entry(aggregate_type.name().to_owned()).or_default();
-        of_aggregate.insert(event_type.name().to_owned(), Letters::to(burial));
-        self
-    }
-
-    /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is
-    /// tried: a disk that hangs must not hold the workers. Those that were not tried count as `letter.failed`. Defaults
-    /// to 30 s.
-    pub fn dead_letter_timeout(mut self, timeout: Duration) -> Self {
-        self.burials.patience = timeout;
-        self
-    }
-
-    /// The `source` of dead letters, which are CloudEvents. Defaults to `/outbox/` and the name.
-    pub fn source(mut self, source: impl Into<String>) -> Self {
-        self.burials.source = Some(source.into());
-        self
     }
 }
 

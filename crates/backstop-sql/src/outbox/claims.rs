@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use backstop_core::config::{Kind, Parsed};
 use backstop_core::{Clock, SystemClock};
 use tokio::time::timeout;
 
@@ -12,6 +13,49 @@ use super::ledger::Claimed;
 use crate::renewal::Renews;
 use crate::store::{At, Store};
 use crate::{BoxFuture, Error, aside};
+
+backstop_core::config! {
+    /// How several nodes share a table.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// Whether rows are claimed before they are delivered. `multi-node` requires it.
+        enabled: bool = false => "enabled": one(Kind::Flag);
+        /// How old a claim must be before another node may take the row: so long do the events of a node that died wait. The
+        /// same on all nodes.
+        lock_timeout: Duration = Duration::from_secs(300) => "lock-timeout": one(Kind::TIME);
+        /// The name under which this node claims rows, new at each start. At most 128 characters.
+        owner_id: Option<String> = None => "owner-id": one(Kind::Parsed(&OWNER)), unset("made up at each start");
+        /// How long a node that has written a row has it to itself. Never longer than `lock-timeout`.
+        hot_grace: Duration = Duration::from_secs(30) => "hot-grace": one(Kind::TIME);
+    }
+}
+
+const OWNER: Parsed = Parsed {
+    word: "text of at most 128 characters",
+    rule: "a name of 1 to 128 characters without NUL",
+    secret: false,
+    check: |text| {
+        let fits = (1..=128).contains(&text.chars().count()) && !text.contains('\0');
+        if fits { Ok(()) } else { Err(format!("must be {}", OWNER.rule)) }
+    },
+};
+
+/// Under which name rows are claimed, and how old a claim must be to be forgotten.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Locking {
+    pub(super) owner: Arc<str>,
+    pub(super) timeout: Duration,
+}
+
+impl Config {
+    /// With the name that this node has from now on, if rows are claimed.
+    pub(super) fn locking(&self) -> Option<Locking> {
+        // New at each start, so that a restarted node does not take its old claims for its own.
+        let new = || format!("node-{}", backstop_core::event::next_id());
+        let owner = self.owner_id.clone().unwrap_or_else(new).into();
+        self.enabled.then_some(Locking { owner, timeout: self.lock_timeout })
+    }
+}
 
 /// How long claims are good for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

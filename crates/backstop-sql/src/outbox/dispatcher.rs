@@ -25,7 +25,8 @@ use super::settler::{self, Settled, Settler};
 use crate::Error;
 use crate::store::Store;
 
-pub use settings::Settings;
+pub(super) use settings::unfailing;
+pub use settings::{Config, Settings};
 
 /// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what
 /// the others finished.
@@ -76,7 +77,8 @@ impl Dispatcher {
         registry: Registry,
         metrics: Arc<telemetry::Outbox>,
     ) -> Self {
-        let (hot, cold, bytes) = (settings.hot_capacity, settings.cold_capacity, settings.queue_bytes);
+        let config = settings.config;
+        let (hot, cold, bytes) = (config.hot_queue_capacity, config.cold_queue_capacity, config.queue_bytes);
         let queues = Queues::new(Limits { hot, cold, bytes });
         let leases = Leases::new(settings.tracker, settings.terms);
         let feed = Feed::new(queues, leases.clone(), metrics.clone());
@@ -84,7 +86,7 @@ impl Dispatcher {
         let renewer = settings.terms.map(renew);
         let delivering = Arc::new(Delivering {
             registry,
-            retry: settings.retry,
+            retry: Retry { max_attempts: config.max_attempts, policy: settings.policy },
             interceptors: settings.interceptors,
             burials: settings.burials,
             component: settings.component,
@@ -93,11 +95,11 @@ impl Dispatcher {
         });
         let settler = Settler::start(store.clone(), feed.clone(), metrics, settings.strict_order);
         let mut workers = JoinSet::new();
-        for _ in 0..settings.workers {
+        for _ in 0..config.worker_count {
             workers.spawn(work(feed.clone(), delivering.clone(), settler.sender()));
         }
         let running = Arc::new(Mutex::new(Some(Running { workers, settler })));
-        Self { feed, store, renewer, running, drain_timeout: settings.drain_timeout }
+        Self { feed, store, renewer, running, drain_timeout: config.drain_timeout }
     }
 
     /// What renews the claims of its events, where rows are claimed.

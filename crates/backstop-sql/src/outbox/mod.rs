@@ -88,6 +88,7 @@
 pub mod builder;
 mod burials;
 mod claims;
+mod config;
 pub mod dead;
 pub mod dispatcher;
 mod feed;
@@ -121,6 +122,8 @@ use crate::{BoxFuture, Error, Supported};
 
 pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
+pub use claims::Config as ClaimLocking;
+pub use config::{Config, Metrics, Table};
 pub use dead::{DeadEvents, Replay, ReplayStopped};
 pub use dispatcher::Dispatcher;
 pub use feed::{Queued, Source};
@@ -211,7 +214,7 @@ impl<DB: Supported> Outbox<DB> {
     /// An outbox that delivers in the order of creation: one process, one worker, one try. An event that fails
     /// is dead at once, so that no later one overtakes it while it waits; replay it when the cause is gone.
     pub fn ordered(pool: sqlx::Pool<DB>) -> Builder<DB, Ordered> {
-        Builder::new(pool).strict()
+        Builder::new(pool)
     }
 
     /// An outbox that only writes: change-data capture or another process delivers.

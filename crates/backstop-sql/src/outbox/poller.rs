@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::calling::panicked;
+use backstop_core::config::{Config as _, Kind};
 use backstop_core::lifecycle::Lifecycle;
 use backstop_core::rest::Rest;
 use backstop_core::setting::Faults;
@@ -19,6 +20,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
 
+use super::claims::{self, Locking};
 use super::feed::{Feed, Offer, Queued};
 use crate::store::{Claim, Order, Store};
 use crate::wake_up::WakeOthers;
@@ -26,75 +28,41 @@ use crate::{BoxFuture, Error};
 use cycle::Cycle;
 use sweep::Next;
 
+backstop_core::config! {
+    /// How a table is looked through.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// How long to rest between two looks at the table when there is nothing to do.
+        interval: Duration = Duration::from_secs(5) => "interval-ms": one(Kind::MILLIS);
+        /// How many rows are read at once; more while a backlog is read.
+        batch_size: u32 = 50 => "batch-size": one(Kind::AT_LEAST_ONE);
+        /// Rows younger than this are left to the process that wrote them.
+        skip_recent: Duration = Duration::ZERO => "skip-recent": one(Kind::TIME_OR_ZERO);
+    }
+    setters: Settings.config;
+}
+
 /// The settings of a [`Poller`]; [`build`](Settings::build) checks them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
+#[must_use = "settings poll nothing"]
 pub struct Settings {
-    pub(super) interval: Duration,
-    pub(super) batch_size: u32,
-    pub(super) skip_recent: Duration,
-    pub(super) locking: Option<Locking>,
+    pub(super) config: Config,
+    claims: claims::Config,
     pub(super) order: Order,
 }
 
-/// Under which name rows are claimed, and how old a claim must be to be forgotten.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Locking {
-    pub(super) owner: Arc<str>,
-    pub(super) timeout: Duration,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            interval: Duration::from_millis(5_000),
-            batch_size: 50,
-            skip_recent: Duration::ZERO,
-            locking: None,
-            order: Order::Due,
-        }
-    }
-}
-
 impl Settings {
-    /// How long to rest between two looks at the table. Defaults to 5 s.
-    pub fn interval(mut self, interval: Duration) -> Self {
-        self.interval = interval;
-        self
-    }
-
-    /// How many rows are read at once. Defaults to 50.
-    pub fn batch_size(mut self, rows: u32) -> Self {
-        self.batch_size = rows;
-        self
-    }
-
-    /// Rows younger than this are left alone. Defaults to zero.
-    pub fn skip_recent(mut self, age: Duration) -> Self {
-        self.skip_recent = age;
-        self
-    }
-
     /// Claims rows under a name that is made up, so that several pollers can share the table. A claim older
     /// than the time-out is forgotten. Defaults to taking no locks.
-    pub fn claim_locking(self, timeout: Duration) -> Self {
-        self.claim_locking_as(new_owner(), timeout)
+    pub fn claim_locking(mut self, timeout: Duration) -> Self {
+        (self.claims.enabled, self.claims.lock_timeout) = (true, timeout);
+        self
     }
 
     /// [`claim_locking`](Self::claim_locking) under a name of one's own, at most 128 characters.
     pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
-        self.locking = Some(Locking { owner: owner.into().into(), timeout });
-        self
-    }
-
-    pub(super) fn check(&self, faults: &mut Faults) {
-        faults.longer_than_zero("interval", self.interval);
-        faults.at_least_one("batch_size", self.batch_size);
-        if let Some(Locking { owner, timeout }) = &self.locking {
-            faults.longer_than_zero("claim_locking", *timeout);
-            if !(1..=128).contains(&owner.chars().count()) || owner.contains('\0') {
-                faults.add("claim_locking_as", "needs an owner's name of 1 to 128 characters without NUL");
-            }
-        }
+        self.claims.owner_id = Some(owner.into());
+        self.claim_locking(timeout)
     }
 
     /// Checks the settings and makes a poller that is not running yet. Store, handler and metrics are required;
@@ -122,11 +90,23 @@ impl Settings {
         metrics: Arc<telemetry::Outbox>,
     ) -> Result<Poller, Error> {
         let mut faults = Faults::default();
-        self.check(&mut faults);
+        self.config.check(&mut faults);
+        faults.under("claim-locking", |faults| self.claims.check(faults));
         faults.into_result().map_err(|faults| Error::Settings { faults })?;
-        Ok(Poller::new(Cycle::new(store, Arc::new(handler), metrics, self)))
+        let looking = Looking { config: self.config, locking: self.claims.locking(), order: self.order };
+        Ok(Poller::new(Cycle::new(store, Arc::new(handler), metrics, looking)))
     }
+}
 
+/// How a poller looks at its table.
+#[derive(Debug, Clone)]
+pub(super) struct Looking {
+    pub(super) config: Config,
+    pub(super) locking: Option<Locking>,
+    pub(super) order: Order,
+}
+
+impl Looking {
     /// The poller of an outbox, which feeds its dispatcher.
     pub(super) fn feeding(
         self,
@@ -141,11 +121,6 @@ impl Settings {
 
 /// How long rows that were just scheduled are gathered before the table is looked at for them.
 const GATHER: Duration = Duration::from_millis(10);
-
-/// A name for a node: new at each start, so that a restarted node does not take its old claims for its own.
-pub(super) fn new_owner() -> String {
-    format!("node-{}", backstop_core::event::next_id())
-}
 
 /// What a [`Poller`] hands due events to. A function of event and attempts is one.
 pub trait PollHandler: Send + Sync + 'static {
@@ -318,7 +293,7 @@ async fn poll_until(
 ) {
     let (mut rest, leases, handler) = {
         let cycle = cycle.lock().await;
-        (Rest::new(cycle.settings.interval), cycle.leases.clone(), cycle.handler.clone())
+        (Rest::new(cycle.looking.config.interval), cycle.leases.clone(), cycle.handler.clone())
     };
     // Asked before the first look, so that what becomes due after it is known of.
     let _ = cycle.lock().await.next_due().await;

@@ -10,7 +10,7 @@ use crate::connection::{Connection, Connections};
 use crate::store::{At, Purgeable, Store};
 use crate::{BoxFuture, Error};
 
-pub use crate::purge::{Purge, Purger, Settings};
+pub use crate::purge::{Config, Purge, Purger, Settings};
 
 impl Settings {
     /// Checks the settings and makes a purge that is not running yet. It cannot be made without connections

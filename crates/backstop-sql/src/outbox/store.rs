@@ -50,14 +50,16 @@ impl Status {
     }
 }
 
-/// What becomes of a row whose event was handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Done {
-    /// It stays as DONE until it is purged: what was delivered can be looked up.
-    #[default]
-    Keep,
-    /// It is deleted at once: the table stays small, and nothing tells of what was delivered.
-    Delete,
+backstop_core::choice! {
+    /// What becomes of a row whose event was handled.
+    #[derive(Default)]
+    pub enum Done {
+        /// It stays as DONE until it is purged: what was delivered can be looked up.
+        #[default]
+        Keep = "keep",
+        /// It is deleted at once: the table stays small, and nothing tells of what was delivered.
+        Delete = "delete",
+    }
 }
 
 /// Which due rows are wanted.

@@ -26,7 +26,7 @@ async fn beside_java_needs_skip_recent_and_a_wrong_zone_is_named_with_it() {
     let told = refusal(Outbox::multi_node(pool).beside_java(true).time_zone("Europe/Berlin")).await;
     let Error::Settings { faults } = &told else { panic!("{told}") };
     let names: Vec<_> = faults.iter().map(|fault| fault.setting).collect();
-    assert_eq!(names, ["claim_locking", "time_zone", "skip_recent"], "{told}");
+    assert_eq!(names, ["time-zone", "skip-recent", "lock-timeout"], "{told}");
 }
 
 #[tokio::test]
@@ -35,7 +35,7 @@ async fn a_zone_beside_a_store_of_ones_own_is_not_forgotten_silently() {
     let pool = backstop_sql::sqlite::open(database.path()).await.unwrap();
     let own = Arc::new(SqlStore::on(pool.clone(), TableName::default()));
     let told = refusal(Outbox::writer_only(pool).store(own).time_zone("+02:00")).await;
-    let rule = "setting time_zone means nothing with a store of your own: give it to that store";
+    let rule = "setting database.time-zone means nothing with a store of your own: give it to that store";
     assert_eq!(told.to_string(), rule);
 }
 

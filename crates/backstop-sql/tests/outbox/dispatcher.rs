@@ -19,8 +19,8 @@ use crate::steps::{Log, commit, dispatch, due_in, orders, placed, tried, until_s
 fn the_defaults_are_four_workers_a_thousand_places_ten_tries_and_five_seconds() {
     assert_eq!(
         format!("{:?}", Settings::default()),
-        "Settings { worker_count: 4, hot_queue_capacity: 1000, cold_queue_capacity: 1000, \
-         queue_bytes: 67108864, max_attempts: 10, drain_timeout: 5s, .. }"
+        "Settings { config: Config { worker_count: 4, hot_queue_capacity: 1000, cold_queue_capacity: 1000, \
+         queue_bytes: 67108864, max_attempts: 10, drain_timeout: 5s, done: Keep }, .. }"
     );
 }
 
@@ -33,7 +33,7 @@ async fn settings_below_one_are_refused_and_all_of_them_are_told() {
     let refused = settings.start(shop.store.clone(), Registry::new(), metrics()).unwrap_err();
     let Error::Settings { faults } = &refused else { panic!("{refused}") };
     let named: Vec<_> = faults.iter().map(|fault| fault.setting).collect();
-    let all = ["worker_count", "hot_queue_capacity", "cold_queue_capacity", "queue_bytes", "max_attempts"];
+    let all = ["worker-count", "hot-queue-capacity", "cold-queue-capacity", "queue-bytes", "max-attempts"];
     assert_eq!(named, all);
 }
 

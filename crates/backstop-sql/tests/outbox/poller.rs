@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backstop_core::{Event, telemetry};
-use backstop_sql::Error;
 use backstop_sql::connection::Kind;
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::outbox::{PollHandler, Poller};
 use backstop_sql::statement::Value;
 use backstop_sql::store::{At, Claim, Due, Order, Store};
+use backstop_sql::{Error, SettingFault};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 use futures_util::FutureExt;
@@ -60,7 +60,8 @@ fn poller(store: &Arc<dyn Store>, settings: Settings, handler: impl PollHandler)
 fn the_defaults_are_fifty_rows_every_five_seconds_of_any_age_and_no_locks() {
     assert_eq!(
         format!("{:?}", Settings::default()),
-        "Settings { interval: 5s, batch_size: 50, skip_recent: 0ns, locking: None, order: Due }"
+        "Settings { config: Config { interval: 5s, batch_size: 50, skip_recent: 0ns }, claims: Config { enabled: false, \
+         lock_timeout: 300s, owner_id: None, hot_grace: 30s }, order: Due }"
     );
 }
 
@@ -72,8 +73,9 @@ async fn settings_that_make_no_sense_are_refused() {
         Settings::default().batch_size(0).interval(Duration::ZERO).claim_locking_as("", Duration::ZERO);
     let refused = settings.build(shop.store.clone(), Taking::default(), metrics()).unwrap_err();
     let Error::Settings { faults } = &refused else { panic!("{refused}") };
-    let named: Vec<_> = faults.iter().map(|fault| fault.setting).collect();
-    assert_eq!(named, ["interval", "batch_size", "claim_locking", "claim_locking_as"]);
+    let named: Vec<_> = faults.iter().map(SettingFault::path).collect();
+    let all = ["interval-ms", "batch-size", "claim-locking.lock-timeout", "claim-locking.owner-id"];
+    assert_eq!(named, all);
 }
 
 /// Rules: O-343.

@@ -1,12 +1,13 @@
 //! The reference of settings says what the code says: no setting more, none less, and the same defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-const BUILDER: &str =
-    concat!(include_str!("../../src/outbox/builder.rs"), include_str!("../../src/outbox/burials.rs"));
-const PURGE: &str = include_str!("../../src/purge.rs");
+use backstop_core::config::{Config as _, Holds, Key};
+use backstop_sql::outbox::{Config, purge};
+
+const BUILDER: &str = include_str!("../../src/outbox/builder.rs");
 
 /// A setting as the code or the page tells it: the modes that offer it, and its default.
 type Settings = BTreeMap<String, (String, String)>;
@@ -101,7 +102,60 @@ fn the_reference_lists_every_setting_with_its_modes_and_default_and_none_by_tena
 
 #[test]
 fn the_reference_lists_the_settings_of_the_purge() {
-    let coded = methods(PURGE, |line| (line == "impl Settings {").then_some(""));
-    assert_eq!(coded.len(), 3, "{coded:?}");
-    assert_same(&rows(&page(), 3), &coded);
+    let told = rows(&page(), 3);
+    let mut coded: Vec<_> = leaves(purge::Config::KEYS, "").into_iter().map(|key| method_of(&key)).collect();
+    coded.retain(|name| name != "enabled"); // what is given to the builder is
+    coded.sort();
+    assert_eq!(told.keys().cloned().collect::<Vec<_>>(), coded);
+}
+
+/// Methods for what is no plain value, so that no settings file could hold it, and those that take plain ones together.
+const NOT_PLAIN: [&str; 15] = [
+    "config",
+    "connections",
+    "dead_letters",
+    "dead_letters_of",
+    "hook",
+    "interceptor",
+    "interceptors",
+    "metrics_recorder",
+    "on",
+    "on_bound",
+    "on_global",
+    "purger",
+    "registry",
+    "store",
+    "tracker",
+];
+
+#[test]
+fn what_a_settings_file_can_say_a_builder_can_and_the_other_way_round() {
+    let keys: BTreeSet<_> = leaves(Config::KEYS, "").iter().map(|key| method_of(key)).collect();
+    let methods = methods(BUILDER, modes).into_keys().filter(|name| !NOT_PLAIN.contains(&name.as_str()));
+    assert_eq!(keys, methods.collect(), "settings (left) and methods (right)");
+}
+
+/// The keys that hold values, with the groups that they are in.
+fn leaves(keys: &[Key], group: &str) -> Vec<String> {
+    let each = keys.iter().flat_map(|key| {
+        let path = format!("{group}{}", key.name);
+        match key.holds {
+            Holds::Group(below) => leaves(below.keys, &format!("{path}.")),
+            _ => vec![path],
+        }
+    });
+    each.collect()
+}
+
+/// The method that sets what a key sets.
+fn method_of(key: &str) -> String {
+    let name = match key {
+        "claim-locking.enabled" | "claim-locking.lock-timeout" => "claim-locking",
+        "claim-locking.owner-id" => "claim-locking-as",
+        "metrics.enabled" | "metrics.name-prefix" => "metrics-prefix",
+        "retry.base-delay-ms" | "retry.max-delay-ms" => "retry-policy",
+        purge if purge.starts_with("purge.") => "purge",
+        other => other.rsplit('.').next().unwrap_or(other),
+    };
+    name.trim_end_matches("-ms").trim_end_matches("-seconds").replace('-', "_")
 }

@@ -15,7 +15,7 @@ use backstop_sql::outbox::{
     dispatcher, poller, purge,
 };
 use backstop_sql::statement::{Statement, Value};
-use backstop_sql::{BoxFuture, Error};
+use backstop_sql::{BoxFuture, Error, SettingFault};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
 use serde_json::json;
@@ -328,19 +328,19 @@ async fn writer_poller_dispatcher_and_purge_work_alone() {
 async fn parts_alone_refuse_settings_that_make_no_sense() {
     let shop = Shop::open().await;
     let faults = |error: Error| match error {
-        Error::Settings { faults } => faults.iter().map(|fault| fault.setting).collect::<Vec<_>>(),
+        Error::Settings { faults } => faults.iter().map(SettingFault::path).collect::<Vec<_>>(),
         other => panic!("{other}"),
     };
     let settings = dispatcher::Settings::default().worker_count(0).max_attempts(0);
     let refused = settings.start(shop.store.clone(), Registry::new(), metrics()).unwrap_err();
-    assert_eq!(faults(refused), ["worker_count", "max_attempts"]);
+    assert_eq!(faults(refused), ["worker-count", "max-attempts"]);
     let settings = poller::Settings::default().interval(Duration::ZERO).batch_size(0);
     let refused = settings.build(shop.store.clone(), |_: Event, _: u32| true, metrics()).unwrap_err();
-    assert_eq!(faults(refused), ["interval", "batch_size"]);
+    assert_eq!(faults(refused), ["interval-ms", "batch-size"]);
     let settings = purge::Settings::default().batch_size(0);
     let purger = StorePurger::of_ended(shop.store.clone());
     let refused = settings.build(Arc::new(shop.pool.clone()), purger, metrics()).unwrap_err();
-    assert_eq!(faults(refused), ["purge.batch_size"]);
+    assert_eq!(faults(refused), ["batch-size"]);
 }
 
 enum Of {

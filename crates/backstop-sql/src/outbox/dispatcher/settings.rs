@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::calling::panicked;
+use backstop_core::config::Kind;
 use backstop_core::interceptor::{Interceptor, Interceptors};
-use backstop_core::retry::{Exponential, Jitter, Policy, Retry, SharedPolicy};
-use backstop_core::setting::Faults;
+use backstop_core::retry::{Exponential, Jitter, Policy, SharedPolicy};
 use backstop_core::telemetry;
 
 use super::Dispatcher;
@@ -17,17 +17,36 @@ use crate::outbox::burials::Burials;
 use crate::outbox::claims::Terms;
 use crate::outbox::in_flight::{InFlight, Tracker};
 use crate::outbox::registry::Registry;
-use crate::store::Store;
+use crate::store::{Done, Store};
+
+backstop_core::config! {
+    /// How events are handed to their handlers.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// How many events are handled at the same time.
+        worker_count: usize = 4 => "worker-count": one(Kind::AT_LEAST_ONE);
+        /// How many events committed by this process may wait in memory.
+        hot_queue_capacity: usize = 1_000 => "hot-queue-capacity": one(Kind::AT_LEAST_ONE);
+        /// How many events found by the poller may wait in memory.
+        cold_queue_capacity: usize = 1_000 => "cold-queue-capacity": one(Kind::AT_LEAST_ONE);
+        /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
+        queue_bytes: usize = 64 << 20 => "queue-bytes": one(Kind::Number { min: 1, max: 1 << 40 });
+        /// How often a handler is called for an event; then the event is dead.
+        max_attempts: u32 = 10 => "max-attempts": one(Kind::AT_LEAST_ONE);
+        /// How long the end waits for handlers. What is unfinished stays in the table.
+        drain_timeout: Duration = Duration::from_secs(5) => "drain-timeout-ms": one(Kind::MILLIS_OR_ZERO);
+        /// What becomes of the row of an event that was handled: it stays as DONE, or it is deleted at once.
+        done: Done = Done::Keep => "done": one(Done::KIND);
+    }
+    setters: Settings.config;
+}
 
 /// The settings of a [`Dispatcher`]; [`start`](Settings::start) checks them and starts its workers.
 #[derive(Clone)]
+#[must_use = "settings dispatch nothing"]
 pub struct Settings {
-    pub(in crate::outbox) workers: usize,
-    pub(in crate::outbox) hot_capacity: usize,
-    pub(in crate::outbox) cold_capacity: usize,
-    pub(in crate::outbox) queue_bytes: usize,
-    pub(in crate::outbox) retry: Retry,
-    pub(in crate::outbox) drain_timeout: Duration,
+    pub(in crate::outbox) config: Config,
+    pub(in crate::outbox) policy: SharedPolicy,
     pub(in crate::outbox) tracker: Arc<dyn Tracker>,
     pub(in crate::outbox) interceptors: Interceptors,
     /// Whether a deferral breaks a promise of order, and is worth a warning.
@@ -43,12 +62,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            workers: 4,
-            hot_capacity: 1_000,
-            cold_capacity: 1_000,
-            queue_bytes: 64 << 20,
-            retry: Retry::default(),
-            drain_timeout: Duration::from_millis(5_000),
+            config: Config::default(),
+            policy: SharedPolicy::new(Exponential::default()),
             tracker: Arc::new(InFlight::new()),
             interceptors: Interceptors::default(),
             strict_order: false,
@@ -60,46 +75,9 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How many events are handled at the same time. Defaults to 4.
-    pub fn worker_count(mut self, workers: usize) -> Self {
-        self.workers = workers;
-        self
-    }
-
-    /// How many committed events may wait in memory. Defaults to 1000.
-    pub fn hot_queue_capacity(mut self, events: usize) -> Self {
-        self.hot_capacity = events;
-        self
-    }
-
-    /// How many polled events may wait in memory. Defaults to 1000.
-    pub fn cold_queue_capacity(mut self, events: usize) -> Self {
-        self.cold_capacity = events;
-        self
-    }
-
-    /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
-    /// Defaults to 64 MiB.
-    pub fn queue_bytes(mut self, bytes: usize) -> Self {
-        self.queue_bytes = bytes;
-        self
-    }
-
-    /// How often a handler is called for an event at most. Defaults to 10.
-    pub fn max_attempts(mut self, attempts: u32) -> Self {
-        self.retry.max_attempts = attempts;
-        self
-    }
-
     /// How long to wait before a retry. Defaults to 200 ms, doubling up to 60 s, spread by half.
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.retry.policy = SharedPolicy::new(Unfailing(policy));
-        self
-    }
-
-    /// How long [`close`](Dispatcher::close) waits for handlers. Defaults to 5 s.
-    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
-        self.drain_timeout = timeout;
+        self.policy = unfailing(policy);
         self
     }
 
@@ -119,14 +97,6 @@ impl Settings {
     pub fn interceptors(mut self, interceptors: impl IntoIterator<Item = Arc<dyn Interceptor>>) -> Self {
         interceptors.into_iter().for_each(|interceptor| self.interceptors.add(interceptor));
         self
-    }
-
-    pub(in crate::outbox) fn check(&self, faults: &mut Faults) {
-        faults.at_least_one("worker_count", self.workers);
-        faults.at_least_one("hot_queue_capacity", self.hot_capacity);
-        faults.at_least_one("cold_queue_capacity", self.cold_capacity);
-        faults.at_least_one("queue_bytes", self.queue_bytes);
-        faults.at_least_one("max_attempts", self.retry.max_attempts);
     }
 
     /// Checks the settings and starts the workers. Store, registry and metrics are required; the store brings
@@ -153,24 +123,20 @@ impl Settings {
         registry: Registry,
         metrics: Arc<telemetry::Outbox>,
     ) -> Result<Dispatcher, Error> {
-        let mut faults = Faults::default();
-        self.check(&mut faults);
-        faults.into_result().map_err(|faults| Error::Settings { faults })?;
+        Error::unless_fit(&self.config)?;
         Ok(Dispatcher::new(self, store, registry, metrics))
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("worker_count", &self.workers)
-            .field("hot_queue_capacity", &self.hot_capacity)
-            .field("cold_queue_capacity", &self.cold_capacity)
-            .field("queue_bytes", &self.queue_bytes)
-            .field("max_attempts", &self.retry.max_attempts)
-            .field("drain_timeout", &self.drain_timeout)
-            .finish_non_exhaustive()
+        f.debug_struct("Settings").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+/// A policy of the user's, which may panic.
+pub(in crate::outbox) fn unfailing(policy: impl Policy) -> SharedPolicy {
+    SharedPolicy::new(Unfailing(policy))
 }
 
 /// A user's policy: when it panics, the standard one answers, because its worker must go on.

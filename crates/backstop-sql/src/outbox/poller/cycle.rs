@@ -8,8 +8,9 @@ use backstop_core::{Clock, Event, SystemClock, Timestamp, telemetry};
 
 use super::sweep::{Next, Seen, Sweep};
 use super::unreadable::Unburied;
-use super::{Locking, PollHandler, Settings};
+use super::{Looking, PollHandler};
 use crate::Error;
+use crate::outbox::claims::Locking;
 use crate::outbox::feed::{Feed, Offer, Queued};
 use crate::outbox::in_flight::InFlight;
 use crate::outbox::lease::Leases;
@@ -35,7 +36,7 @@ pub(super) struct Cycle {
     /// Asked for when rows were given back that another node may have room for.
     wake_others: WakeOthers,
     metrics: Arc<telemetry::Outbox>,
-    pub(super) settings: Settings,
+    pub(super) looking: Looking,
     sweep: Sweep,
     /// How many rows the last look found, and where it ended.
     found: (usize, Option<Place>),
@@ -51,9 +52,9 @@ impl Cycle {
         store: Arc<dyn Store>,
         handler: Arc<dyn PollHandler>,
         metrics: Arc<telemetry::Outbox>,
-        settings: Settings,
+        looking: Looking,
     ) -> Self {
-        let sweep = Sweep::new(settings.batch_size, false);
+        let sweep = Sweep::new(looking.config.batch_size, false);
         Self {
             unburied: Unburied::new(store.clone()),
             store,
@@ -63,7 +64,7 @@ impl Cycle {
             epoch: 0,
             wake_others: WakeOthers::default(),
             metrics,
-            settings,
+            looking,
             sweep,
             found: (0, None),
             asked_at: None,
@@ -73,7 +74,7 @@ impl Cycle {
 
     /// The cycle of a poller that feeds a dispatcher.
     pub(super) fn feeding(self, feed: &Feed, wake_others: WakeOthers) -> Self {
-        let sweep = Sweep::new(self.settings.batch_size, self.settings.order == Order::Due);
+        let sweep = Sweep::new(self.looking.config.batch_size, self.looking.order == Order::Due);
         Self { leases: feed.leases().clone(), feed: Some(feed.clone()), sweep, wake_others, ..self }
     }
 
@@ -133,7 +134,7 @@ impl Cycle {
             return false;
         }
         let is_first = self.epoch != epoch;
-        if is_first && self.settings.order == Order::Created && self.handler.held() > 0 {
+        if is_first && self.looking.order == Order::Created && self.handler.held() > 0 {
             return false;
         }
         self.epoch = epoch;
@@ -161,7 +162,7 @@ impl Cycle {
     /// How many rows to read. Without claims, a look from the beginning also reads those that are held, and those that
     /// cannot be buried, which must not hide the others.
     fn limit(&self, wanted: u32, after: Option<&Place>, held: usize) -> u32 {
-        match (&self.settings.locking, after) {
+        match (&self.looking.locking, after) {
             (None, None) => {
                 let held = held + self.unburied.len();
                 wanted.saturating_add(u32::try_from(held).unwrap_or(u32::MAX).min(MOST_READ_AGAIN))
@@ -171,9 +172,9 @@ impl Cycle {
     }
 
     async fn read(&mut self, limit: u32, after: Option<&Place>) -> Result<Vec<Row>, Error> {
-        let Settings { skip_recent, order, .. } = self.settings;
+        let (skip_recent, order) = (self.looking.config.skip_recent, self.looking.order);
         let due = Due { at: At::Database, skip_recent, limit, order, after };
-        match &self.settings.locking {
+        match &self.looking.locking {
             Some(Locking { owner, timeout }) => {
                 let claimed = self.store.claim(owner, *timeout, due).await;
                 self.lost_answer |= claimed.is_err();
@@ -187,7 +188,7 @@ impl Cycle {
     /// the whole time-out. Tells whether there was room for all of them; the rest is taken up later.
     async fn take_up(&mut self) -> Result<bool, Error> {
         let (Some(feed), Some(Locking { owner, .. }), true) =
-            (&self.feed, &self.settings.locking, self.lost_answer)
+            (&self.feed, &self.looking.locking, self.lost_answer)
         else {
             return Ok(true);
         };
@@ -257,7 +258,7 @@ impl Cycle {
 
     /// Buries rows whose moment is none, so that they would never be due.
     async fn bury_what_never_comes(&mut self) -> Result<(), Error> {
-        let rows = self.store.never_due(self.settings.batch_size).await?;
+        let rows = self.store.never_due(self.looking.config.batch_size).await?;
         let unreadable = rows.into_iter().filter_map(|row| {
             let problem = row.event.err()?;
             Some(Unreadable { id: row.id, key: row.key, claim: None, problem })
