@@ -44,6 +44,8 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
 
     let mut asked = pin!(asked_to_end());
     let ended = tokio::select! {
+        // First, so that signals are heard before anybody is told that it serves.
+        biased;
         ended = &mut asked => ended,
         started = start(&mut components, &sections) => match started {
             Ok(()) => {
