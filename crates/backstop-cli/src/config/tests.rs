@@ -202,6 +202,33 @@ fn the_starter_file_has_no_fault_and_no_warning() {
     assert_eq!(settings.server, backstop_admin::Config::default(), "it shows the defaults");
 }
 
+/// Whoever takes the comment away from a setting gets one that is right.
+#[test]
+fn what_is_commented_out_in_the_starter_file_is_right_too() {
+    let is_setting = |text: &str| {
+        let text = text.trim_start().trim_start_matches("- ");
+        let key = text.split_once(':').map(|(key, _)| key);
+        key.is_some_and(|key| {
+            key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        })
+    };
+    let mut settings = 0;
+    let uncommented: Vec<_> = STARTER
+        .lines()
+        .map(|line| match line.split_once("# ") {
+            Some((before, text)) if before.trim().is_empty() && is_setting(text) => {
+                settings += 1;
+                format!("{before}{text}")
+            }
+            _ => line.to_owned(),
+        })
+        .collect();
+    let text = uncommented.join("\n").replace('…', &"0f".repeat(32));
+    let checked = checked(&text, &[("BILLING_TOKEN", "Bearer t0ken")]);
+    assert_eq!(checked.faults(), [""; 0], "{text}");
+    assert!(settings > 20, "{settings}");
+}
+
 #[test]
 fn several_outboxes_are_kept_apart() {
     let two = |first: &str, second: &str| {

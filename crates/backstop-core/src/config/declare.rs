@@ -130,7 +130,7 @@ macro_rules! config {
     (@default_in_words $default:expr) => { ::std::concat!("\nDefaults to `", ::std::stringify!($default), "`.") };
     (@default_in_words $default:expr, required($why:literal)) => { ::std::concat!("\nRequired: ", $why, ".") };
     (@default_in_words $default:expr, unset($why:literal)) => {
-        ::std::concat!("\nDefaults to nothing set: ", $why, ".")
+        ::std::concat!("\nDefaults to `", ::std::stringify!($default), "`. Without a value: ", $why, ".")
     };
 
     // All keys of a struct, with those of the one that is spread in it.
