@@ -126,10 +126,12 @@ fn told(error: KafkaError) -> String {
         KafkaError::ClientConfig(_, said, name, value)
             if (!value.is_empty() && said.contains(&value)) || shown(&name) != name =>
         {
-            format!("hold {}, which is not understood as it is set", shown(&name))
+            format!("cannot be used: {} is not understood as it is set", shown(&name))
         }
-        KafkaError::ClientConfig(_, said, name, _) => format!("hold {name}, which is not understood: {said}"),
-        KafkaError::ClientCreation(said) => format!("make no producer: {said}"),
+        KafkaError::ClientConfig(_, said, name, _) => {
+            format!("cannot be used: {name} is not understood: {said}")
+        }
+        KafkaError::ClientCreation(said) => format!("cannot be used: they make no producer: {said}"),
         other => other.to_string(),
     }
 }
