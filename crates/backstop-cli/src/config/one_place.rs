@@ -154,3 +154,34 @@ fn objects(value: &serde_json::Value, path: &mut String, found: &mut Vec<String>
         _ => {}
     }
 }
+
+#[test]
+fn a_word_that_is_nearly_right_is_recognised_wherever_its_kind_comes_from() {
+    let text = LEAST.to_owned() + "  mode: MULTI_NODE\n  purge: {enabled: True}\nserver: {enabled: ture}\n";
+    assert_eq!(
+        checked(&text, &[]).faults(),
+        [
+            "f.yaml:4:9: outbox.mode: must be one of single-node, multi-node, ordered, writer-only, not `MULTI_NODE`; did \
+             you mean `multi-node`?",
+            "f.yaml:5:20: outbox.purge.enabled: must be true or false, not `True`; did you mean `true`?",
+            "f.yaml:6:19: server.enabled: must be true or false, not `ture`; did you mean `true`?",
+        ]
+    );
+}
+
+#[test]
+fn no_kind_repeats_a_secret_that_was_put_in_its_place() {
+    for (wrong, text) in [
+        ("address", "server: {address: 'http://u:tiger@h'}\n".to_owned()),
+        ("hash", "server: {tokens: [{name: a, sha256: bst_tiger}]}\n".to_owned()),
+        ("hash", "server: {tokens: [{name: a, sha256: tiger}]}\n".to_owned()),
+    ] {
+        let told = checked(&(LEAST.to_owned() + &text), &[]).faults();
+        assert!(!told.is_empty() && !told.join(" ").contains("tiger"), "{wrong}: {told:?}");
+    }
+    for line in ["allowed-networks: whsec_tiger", "url: htps://hooks.example/tiger", "source: 'a b@tiger'"] {
+        let text = hook(&[line]).replace("        url: https://h/\n        url:", "        url:");
+        let told = checked(&text, &[]).faults();
+        assert!(!told.is_empty() && !told.join(" ").contains("tiger"), "{line}: {told:?}");
+    }
+}
