@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
-use backstop_disk::dlq::{DlqSink, Rolling, Settings};
+use backstop_disk::dlq::{DlqSink, Rolling, Setup};
 use tokio::sync::oneshot;
 
 const EMITTERS: u32 = 256;
@@ -63,7 +63,7 @@ impl Contender {
     }
 
     fn open(self, directory: PathBuf) -> Result<Store> {
-        let settings = Settings::at(&directory);
+        let settings = Setup::at(&directory);
         let rolling = Rolling { max_bytes: u64::MAX, ..Rolling::default() };
         Ok(match self {
             Self::OneFile => Store::OneFile(directory),

@@ -7,24 +7,16 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
 use sha2::{Digest, Sha256};
 
-/// What the holder of a token may do. Each role may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Look at everything.
-    Viewer,
-    /// Do what an operator does every day.
-    Operator,
-    /// Do everything.
-    Admin,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        })
+backstop_core::choice! {
+    /// What the holder of a token may do. Each role may do what those before it may.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Role {
+        /// Look at everything.
+        Viewer = "viewer",
+        /// Do what an operator does every day.
+        Operator = "operator",
+        /// Do everything.
+        Admin = "admin",
     }
 }
 

@@ -9,6 +9,7 @@ use backstop_core::inspect::Inspect;
 use tokio::net::TcpListener;
 
 use crate::access::{Access, Token};
+use crate::config::{Config, TokenConfig};
 use crate::guard::Guard;
 use crate::routes::Desk;
 use crate::watched::Watched;
@@ -43,6 +44,20 @@ impl Admin {
     /// A desk that watches nothing.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A desk with the names and tokens of these settings; [`bind`](Self::bind) it to their address.
+    ///
+    /// ```
+    /// use backstop_admin::{Admin, Config};
+    ///
+    /// let config = Config { hosts: vec!["desk.example".to_owned()], ..Config::default() };
+    /// let desk = Admin::of(&config);
+    /// assert!(format!("{desk:?}").contains("desk.example"));
+    /// ```
+    pub fn of(config: &Config) -> Self {
+        let tokens = config.tokens.iter().filter_map(TokenConfig::token);
+        Self::new().hosts(config.hosts.iter().cloned()).tokens(tokens)
     }
 
     /// Shows this component too, below those added before it.

@@ -48,6 +48,7 @@
 mod access;
 mod admin;
 mod answer;
+mod config;
 mod error;
 mod guard;
 mod health;
@@ -59,5 +60,6 @@ mod watched;
 
 pub use access::{Role, Token};
 pub use admin::Admin;
+pub use config::{Config, TokenConfig};
 pub use error::AdminError;
 pub use listening::Listening;

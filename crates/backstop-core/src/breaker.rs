@@ -3,43 +3,48 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::clock::Tick;
+use crate::config;
+use crate::config::{Kind, Parsed, Setting};
 
-/// When a breaker opens and how it closes again.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Config {
-    /// Opens when this share of the calls in the window failed, in percent. Defaults to 50.
-    pub failure_rate_threshold: f64,
-    /// Opens when this share of the calls in the window was slow, in percent. Defaults to 80.
-    pub slow_call_rate_threshold: f64,
-    /// A call that takes at least this long is slow. Defaults to 5 s.
-    pub slow_call_duration: Duration,
-    /// Which calls the rates are taken over. Defaults to the last 100.
-    pub window: Window,
-    /// Rates mean nothing before this many calls. Defaults to 10.
-    pub minimum_calls: u32,
-    /// Opens after this many failures in a row, whatever the rates say. Defaults to never.
-    pub consecutive_failures: Option<u32>,
-    /// How long it stays open before it lets probes through. Defaults to 60 s.
-    pub wait_in_open: Duration,
-    /// How many probes decide whether it closes. Defaults to 5.
-    pub half_open_calls: u32,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            failure_rate_threshold: 50.0,
-            slow_call_rate_threshold: 80.0,
-            slow_call_duration: Duration::from_secs(5),
-            window: Window::Calls(100),
-            minimum_calls: 10,
-            consecutive_failures: None,
-            wait_in_open: Duration::from_secs(60),
-            half_open_calls: 5,
-        }
+config! {
+    /// When a breaker opens and how it closes again.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// Opens when this share of the calls in the window failed, in percent.
+        failure_rate_threshold: f64 = 50.0 => "failure-rate-threshold": one(Kind::Percent);
+        /// Opens when this share of the calls in the window was slow, in percent.
+        slow_call_rate_threshold: Option<f64> = Some(80.0)
+            => "slow-call-rate-threshold": one(Kind::Percent), unset("slow calls do not open it");
+        /// A call that takes at least this long is slow.
+        slow_call_duration: Duration = Duration::from_secs(5) => "slow-call-duration-ms": one(Kind::MILLIS);
+        /// Which calls the rates are taken over: the last so many, or those that ended within a time.
+        window: Window = Window::Calls(100) => "sliding-window-size": one(WINDOW);
+        /// Rates mean nothing before this many calls.
+        minimum_calls: u32 = 10 => "minimum-number-of-calls": one(Kind::AT_LEAST_ONE);
+        /// Opens after this many failures in a row, whatever the rates say.
+        consecutive_failures: Option<u32> = None
+            => "consecutive-failures": one(Kind::AT_LEAST_ONE), unset("the rates alone open it");
+        /// How long it stays open before it lets probes through.
+        wait_in_open: Duration = Duration::from_secs(60)
+            => "wait-duration-in-open-state-ms": one(Kind::MILLIS);
+        /// How many probes decide whether it closes.
+        half_open_calls: u32 = 5
+            => "permitted-number-of-calls-in-half-open-state": one(Kind::AT_LEAST_ONE);
     }
 }
+
+const WINDOW: Kind = Kind::Parsed(&Parsed {
+    word: "number of calls, or time",
+    rule: "a number of calls such as 100, up to a million, or a time such as 60s",
+    secret: false,
+    check: |text| match Window::parse(text) {
+        Some(_) => Ok(()),
+        None => Err(format!("must be {}", WINDOW.rule())),
+    },
+});
 
 /// The calls that count towards the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +53,35 @@ pub enum Window {
     Calls(u32),
     /// The calls that ended within this time.
     Time(Duration),
+}
+
+impl Window {
+    fn parse(text: &str) -> Option<Self> {
+        let text = Value::from(text);
+        let calls = Setting::read(&text, Kind::AT_LEAST_ONE).map(Self::Calls);
+        calls.or_else(|_| Setting::read(&text, Kind::TIME).map(Self::Time)).ok()
+    }
+}
+
+impl Setting for Window {
+    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+        let text: String = Setting::read(value, kind)?;
+        Self::parse(&text).ok_or_else(|| format!("must be {}", kind.rule()))
+    }
+
+    fn written(&self) -> Value {
+        match self {
+            Self::Calls(calls) => calls.written(),
+            Self::Time(time) => time.written(),
+        }
+    }
+
+    fn broken_rules(&self, _: Kind) -> Vec<String> {
+        match self {
+            Self::Calls(calls) => calls.broken_rules(Kind::AT_LEAST_ONE),
+            Self::Time(time) => time.broken_rules(Kind::TIME),
+        }
+    }
 }
 
 /// What a breaker is doing.
@@ -251,7 +285,8 @@ impl Config {
     fn rates_are_over(&self, failed: usize, slow: usize, of: usize) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "windows hold far fewer than 2^52 calls")]
         let percent = |part: usize| part as f64 * 100.0 / of as f64;
-        percent(failed) >= self.failure_rate_threshold || percent(slow) >= self.slow_call_rate_threshold
+        percent(failed) >= self.failure_rate_threshold
+            || self.slow_call_rate_threshold.is_some_and(|threshold| percent(slow) >= threshold)
     }
 }
 

@@ -49,7 +49,7 @@ impl Model {
         let failed = seen.iter().filter(|(failed, ..)| *failed).count();
         let slow = seen.iter().filter(|(_, slow, _)| *slow).count();
         let over = over_share(failed, self.config.failure_rate_threshold)
-            || over_share(slow, self.config.slow_call_rate_threshold);
+            || self.config.slow_call_rate_threshold.is_some_and(|most| over_share(slow, most));
         let failures = self.history.iter().filter(|(failed, ..)| *failed).count();
         let in_a_row = if self.state == State::HalfOpen { failures } else { row };
         let row_full = self.config.consecutive_failures.is_some_and(|most| in_a_row >= most as usize);
@@ -77,7 +77,7 @@ fn configs() -> impl Strategy<Value = Config> {
         .prop_map(|(failures, slow, window, minimum_calls, consecutive_failures, wait, half_open_calls)| {
             Config {
                 failure_rate_threshold: failures,
-                slow_call_rate_threshold: slow,
+                slow_call_rate_threshold: Some(slow),
                 slow_call_duration: Duration::from_secs(1),
                 window,
                 minimum_calls,
@@ -212,4 +212,31 @@ fn a_minimum_that_the_window_cannot_hold_is_met_by_a_full_window() {
     assert_eq!(breaker.state(), State::Closed);
     failing(&mut breaker, 1, Tick::ZERO);
     assert_eq!(breaker.state(), State::Open);
+}
+
+#[test]
+fn a_window_is_written_as_a_number_of_calls_or_as_a_time() {
+    let read = |text: &str| serde_json::from_str::<Config>(&format!(r#"{{"sliding-window-size": {text}}}"#));
+    assert_eq!(read("20").unwrap().window, Window::Calls(20));
+    assert_eq!(read("\"60s\"").unwrap().window, Window::Time(Duration::from_secs(60)));
+    for wrong in ["0", "\"0s\"", "\"soon\"", "1000001"] {
+        assert!(read(wrong).unwrap_err().to_string().contains("a number of calls such as 100"), "{wrong}");
+    }
+}
+
+#[test]
+fn what_could_never_open_or_close_it_is_refused() {
+    let mut faults = crate::setting::Faults::default();
+    let wrong = Config {
+        failure_rate_threshold: 0.0,
+        slow_call_rate_threshold: Some(f64::INFINITY),
+        window: Window::Calls(0),
+        minimum_calls: 0,
+        consecutive_failures: Some(0),
+        half_open_calls: 0,
+        wait_in_open: Duration::ZERO,
+        ..Config::default()
+    };
+    crate::config::Config::check(&wrong, &mut faults);
+    assert_eq!(faults.into_vec().len(), 7);
 }

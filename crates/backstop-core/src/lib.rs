@@ -36,6 +36,7 @@ pub mod redact;
 pub mod rest;
 pub mod retry;
 pub mod setting;
+pub mod shared;
 pub mod shutdown;
 pub mod sink;
 pub mod target;

@@ -5,6 +5,7 @@
 //! [`Permit`] rule what becomes of the event ([`Ruling`]). A target that is *away* puts events off, with no try
 //! counted and paced by a [breaker](crate::breaker), so that an outage of an hour buries nothing.
 
+mod config;
 mod report;
 mod verdict;
 
@@ -13,24 +14,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::Failure;
-use crate::breaker::{Admission, Breaker, Config, State};
+use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
 use crate::failure::Kind;
 use crate::redact::redacted;
 use crate::retry::Jitter;
 use crate::telemetry;
 
+pub use config::{Config, DEFAULT_SOURCE, default_breaker};
 pub use verdict::{Refusal, Ruling, Verdict};
+
+use config::Pace;
 
 /// Where a relay's events go, as an operator sees it. A cheap handle: clones share one standing.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use backstop_core::retry::Jitter;
-/// use backstop_core::target::{Pace, Ruling, Status, Target, Verdict};
-/// use backstop_core::{SystemClock, breaker};
+/// use backstop_core::SystemClock;
+/// use backstop_core::target::{Config, Ruling, Status, Target, Verdict};
 ///
-/// let target = Target::new("webhook", "billing", breaker::Config::default(), Pace::default(), Arc::new(SystemClock));
+/// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
 /// let permit = target.admit(Jitter::random()).expect("nothing speaks against it");
 /// let away = Verdict::Unavailable { wait: None, why: "no route to host".to_owned() };
 /// assert!(matches!(permit.rule(away, Jitter::random()), Ruling::PutOff(_)));
@@ -86,22 +90,6 @@ impl From<&str> for Name {
     }
 }
 
-/// How long events are put off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
-    /// While the target is away and says no time of its own.
-    pub pause: Duration,
-    /// While it is disabled.
-    pub park: Duration,
-}
-
-impl Default for Pace {
-    /// 5 s while it is away, an hour while it is disabled.
-    fn default() -> Self {
-        Self { pause: Duration::from_secs(5), park: Duration::from_secs(3600) }
-    }
-}
-
 struct Standing {
     breaker: Breaker,
     /// Until when the target asked to be left alone.
@@ -123,33 +111,15 @@ pub enum Status {
     Disabled,
 }
 
-/// The breaker of a target unless another is given: after 5 failures in a row, or when half of the last 100 calls
-/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs nobody a try, and no
-/// slowness opens it: a target that answers late still answers.
-pub fn default_breaker() -> Config {
-    Config {
-        consecutive_failures: Some(5),
-        slow_call_rate_threshold: f64::INFINITY,
-        wait_in_open: Duration::from_secs(30),
-        half_open_calls: 2,
-        ..Config::default()
-    }
-}
-
 impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
-    pub fn new(
-        kind: &'static str,
-        name: impl Into<Name>,
-        breaker: Config,
-        pace: Pace,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let standing =
-            Standing { breaker: Breaker::new(breaker), held_until: None, disabled: false, trouble: None };
+    pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
+        let breaker = Breaker::new(config.breaker.clone());
+        let standing = Standing { breaker, held_until: None, disabled: false, trouble: None };
         let Name { name, used_for } = name.into();
         let metrics = telemetry::Target::of(kind, &name, used_for.as_deref());
         metrics.available.set(1);
+        let pace = config.pace();
         Self(Arc::new(Inner { kind, name, clock, pace, standing: Mutex::new(standing), metrics }))
     }
 

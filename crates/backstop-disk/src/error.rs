@@ -3,12 +3,21 @@
 use std::io;
 use std::path::PathBuf;
 
+use backstop_core::setting::{self, SettingFault};
+
 /// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Settings that cannot be used, all of them.
+    #[error("the dead-letter directory cannot be opened: {}", setting::list(.faults))]
+    Settings {
+        /// Every fault, in the order of the settings.
+        faults: Vec<SettingFault>,
+    },
+
     /// There is no such directory.
-    #[error("there is no directory {}; create it, or let `Settings::create` do so", .0.display())]
+    #[error("there is no directory {}; create it, or let the setting `create` do so", .0.display())]
     NoDirectory(PathBuf),
 
     /// Something else than a directory is there.

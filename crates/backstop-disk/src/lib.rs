@@ -7,13 +7,13 @@
 //!
 //! ```
 //! use backstop_core::{CloudEvent, Event, Failure, SharedSink, Sink};
-//! use backstop_disk::dlq::{Directory, DlqSink, Filter, Settings};
+//! use backstop_disk::dlq::{Directory, DlqSink, Filter, Setup};
 //!
 //! # let place = backstop_testkit::servers::directory();
 //! # let path = place.path();
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let warehouse = SharedSink::new(|_: CloudEvent| async { Err::<(), _>(Failure::transient("timeout", "no answer")) });
-//! let sink = DlqSink::open(warehouse, Settings::at(path))?;
+//! let sink = DlqSink::open(warehouse, Setup::at(path))?;
 //!
 //! // The warehouse does not answer, and the caller is told that all is well: the directory has the event.
 //! let order = Event::of("OrderPlaced").aggregate("Order", "42").json(&["tea"])?;

@@ -1,6 +1,7 @@
 //! One request and its answer, within bounds of time and size.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::redact::redacted;
@@ -47,27 +48,31 @@ pub(crate) enum Unanswered {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) timeout: Duration,
-    pub(crate) response_head_bytes: usize,
     pub(crate) response_body_bytes: usize,
-    pub(crate) idle_connections: usize,
+}
+
+/// Connections that are kept, to whichever targets.
+pub(crate) type Pool = legacy::Client<Connector, Full<Bytes>>;
+
+pub(crate) fn pool(connector: Connector, response_head_bytes: usize, idle_connections: usize) -> Pool {
+    legacy::Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(idle_connections)
+        .http1_max_buf_size(response_head_bytes)
+        .build(connector)
 }
 
 /// Sends requests to one URL, over connections that are kept.
 pub(crate) struct Client {
-    http: legacy::Client<Connector, Full<Bytes>>,
+    pool: Arc<Pool>,
     url: Uri,
     limits: Limits,
 }
 
 impl Client {
-    pub(crate) fn new(connector: Connector, url: Uri, limits: Limits) -> Self {
-        let http = legacy::Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(limits.idle_connections)
-            .http1_max_buf_size(limits.response_head_bytes)
-            .build(connector);
-        Self { http, url, limits }
+    pub(crate) fn new(pool: Arc<Pool>, url: Uri, limits: Limits) -> Self {
+        Self { pool, url, limits }
     }
 
     pub(crate) async fn post(&self, headers: HeaderMap, body: Bytes) -> Exchange {
@@ -76,7 +81,7 @@ impl Client {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
         *request.headers_mut() = headers;
-        match timeout_at(deadline, self.http.request(request)).await {
+        match timeout_at(deadline, self.pool.request(request)).await {
             Ok(Ok(response)) => Ok(self.read(response, deadline).await),
             Ok(Err(error)) => Err(unanswered(&error)),
             Err(_) => Err(Unanswered::Away(format!("no answer within {:?}", self.limits.timeout))),

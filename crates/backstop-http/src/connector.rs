@@ -22,7 +22,7 @@ use crate::url;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    #[error("{host} is at {address}, which is not public; allow it with `allow_network` if it is meant")]
+    #[error("{host} is at {address}, which is not public; allow it with `allowed-networks` if it is meant")]
     Blocked { host: String, address: IpAddr },
     #[error("cannot resolve {host}: {source}")]
     Resolve { host: String, source: io::Error },
@@ -41,7 +41,7 @@ type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Asks for the addresses of a name, once for each connection.
 type Resolver = Arc<dyn Fn(String, u16) -> BoxFuture<io::Result<Vec<SocketAddr>>> + Send + Sync>;
 
-/// Opens connections to one target.
+/// Opens connections to targets.
 #[derive(Clone)]
 pub(crate) struct Connector {
     resolver: Resolver,

@@ -11,7 +11,7 @@ use backstop_core::setting::{self, SettingFault};
 /// assert_eq!(
 ///     error.to_string(),
 ///     "the webhook cannot be built: url must begin with https:// or http://; \
-///      secret must be whsec_ followed by the base64 text of 24 to 64 bytes"
+///      secrets must be whsec_ followed by the base64 text of 24 to 64 bytes"
 /// );
 /// ```
 #[derive(Debug, thiserror::Error)]

@@ -34,6 +34,8 @@
 mod batch;
 mod builder;
 mod client;
+mod config;
+mod connections;
 mod connector;
 mod encoding;
 mod error;
@@ -50,5 +52,7 @@ mod webhook;
 pub use backstop_core::setting::SettingFault;
 pub use backstop_core::target::{Status, Target};
 pub use builder::WebhookBuilder;
+pub use config::{Config, Format};
+pub use connections::Connections;
 pub use error::Error;
 pub use webhook::Webhook;

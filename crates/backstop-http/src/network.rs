@@ -4,6 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+/// What is read as one.
+pub(crate) const RULE: &str = "a network such as 10.0.0.0/8 or fd00::/8, or an address";
+
 /// A range of addresses such as `10.0.0.0/8` or `fd00::/8`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Network {
@@ -33,10 +36,7 @@ impl FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let rule = || {
-            let this = if text.contains('@') { String::new() } else { format!(", this is {text:?}") };
-            format!("must be a network such as 10.0.0.0/8 or fd00::/8{this}")
-        };
+        let rule = || format!("must be {RULE}");
         let (address, prefix) =
             text.split_once('/').map_or((text, None), |(base, prefix)| (base, Some(prefix)));
         let base: IpAddr = address.parse().map_err(|_| rule())?;

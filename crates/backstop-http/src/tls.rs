@@ -20,7 +20,7 @@ pub(crate) fn connector(extra_roots: &RootCertStore) -> Result<TlsConnector, Str
     roots.extend(extra_roots.roots.iter().cloned());
     if roots.is_empty() {
         return Err("is https, and this machine has no root certificates: install the package \
-                    ca-certificates, or give a root with `root_certificate`"
+                    ca-certificates, or give a root with `root-certificates`"
             .to_owned());
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::batch::{Gathering, Item, Joined};
 use crate::builder::WebhookBuilder;
 use crate::client::Client;
+use crate::config::Config;
 use crate::encoding::{self, Message};
 use crate::signature::{Secret, sign};
 use crate::verdict::judge;
@@ -64,7 +65,12 @@ pub(crate) enum Mode {
 impl Webhook {
     /// Begins a webhook to a URL. Nothing is checked until [`build`](WebhookBuilder::build).
     pub fn to(url: impl Into<String>) -> WebhookBuilder {
-        WebhookBuilder::new(url.into())
+        Config::to(url.into()).into()
+    }
+
+    /// Begins a webhook with these settings.
+    pub fn of(config: Config) -> WebhookBuilder {
+        config.into()
     }
 
     /// Where its events go, for operators: whether it is called, and the switch.
@@ -113,7 +119,7 @@ impl Relay {
         if bytes <= limit {
             return Ok(message);
         }
-        let what = format!("the message has {bytes} bytes, and `request_limit` allows {limit}");
+        let what = format!("the message has {bytes} bytes, and `request-limit` allows {limit}");
         Err(Refusal::permanent("too-large", what))
     }
 

@@ -10,8 +10,8 @@ use backstop_core::setting::{self, SettingFault};
 /// let error = Publisher::to("", "no spaces please").build().unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "the publisher cannot be built: bootstrap_servers must name at least one broker, as host:port; \
-///      topic must have 1 to 249 letters, digits, dots, hyphens and underscores"
+///     "the publisher cannot be built: bootstrap-servers must name at least one broker, as host:port; \
+///      topic must have 1 to 249 letters, digits, dots, hyphens and underscores, not `no spaces please`"
 /// );
 /// ```
 #[derive(Debug, thiserror::Error)]

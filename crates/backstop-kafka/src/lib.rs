@@ -28,7 +28,9 @@
 //! A broker that is away is left alone by a [breaker](backstop_core::breaker).
 
 mod builder;
+mod config;
 mod connection;
+mod connections;
 mod error;
 mod producer;
 mod publisher;
@@ -38,5 +40,7 @@ mod verdict;
 pub use backstop_core::setting::SettingFault;
 pub use backstop_core::target::{Status, Target};
 pub use builder::PublisherBuilder;
+pub use config::{Compression, Config, Format};
+pub use connections::Connections;
 pub use error::Error;
 pub use publisher::Publisher;

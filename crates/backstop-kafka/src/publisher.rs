@@ -11,8 +11,9 @@ use backstop_core::target::{Ruling, Target};
 use backstop_core::{Event, Failure, Handler, Outcome};
 
 use crate::builder::PublisherBuilder;
+use crate::config::{Config, Format};
 use crate::connection::Connection;
-use crate::record::{Mode, Record};
+use crate::record::Record;
 use crate::verdict::judge;
 
 /// Writes events to a topic. It is a [`Handler`], so an outbox delivers to it like to any other, and a cheap
@@ -36,10 +37,10 @@ pub struct Publisher(Arc<Relay>);
 
 /// What the clones of a publisher share.
 pub(crate) struct Relay {
-    pub(crate) connection: Connection,
+    pub(crate) connection: Arc<Connection>,
     pub(crate) target: Target,
     pub(crate) topic: String,
-    pub(crate) mode: Mode,
+    pub(crate) format: Format,
     pub(crate) source: String,
     pub(crate) timeout: Duration,
 }
@@ -48,7 +49,12 @@ impl Publisher {
     /// Begins a publisher to a topic of the cluster that these brokers (`host:port`, separated by commas) belong to.
     /// Nothing is checked until [`build`](PublisherBuilder::build).
     pub fn to(bootstrap_servers: impl Into<String>, topic: impl Into<String>) -> PublisherBuilder {
-        PublisherBuilder::new(bootstrap_servers.into(), topic.into())
+        Config::to(bootstrap_servers.into(), topic).into()
+    }
+
+    /// Begins a publisher with these settings.
+    pub fn of(config: Config) -> PublisherBuilder {
+        config.into()
     }
 
     /// Where its events go, for operators: whether it is called, and the switch.
@@ -70,7 +76,7 @@ impl Handler for Publisher {
 impl Relay {
     /// The whole of a delivery: ask for leave, send, judge, rule.
     async fn publish(&self, event: &Event, source: &str) -> Ruling {
-        let record = match Record::of(event, source, self.mode) {
+        let record = match Record::of(event, source, self.format) {
             Ok(record) => record,
             Err(refusal) => return Ruling::Failed(refusal),
         };

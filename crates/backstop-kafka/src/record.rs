@@ -8,16 +8,9 @@ use backstop_core::target::Refusal;
 use backstop_core::trace::TraceContext;
 use rdkafka::message::{Header, OwnedHeaders};
 
-const CONTENT_TYPE: &str = "content-type";
+use crate::config::Format;
 
-/// How an event becomes a record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// The payload is the value, the attributes are headers.
-    Binary,
-    /// The value is the whole event as JSON.
-    Structured,
-}
+const CONTENT_TYPE: &str = "content-type";
 
 /// A record but for its topic.
 #[derive(Debug)]
@@ -28,10 +21,10 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub(crate) fn of(event: &'a Event, source: &'a str, mode: Mode) -> Result<Self, Refusal> {
-        let record = match mode {
-            Mode::Binary => binary(event, source),
-            Mode::Structured => structured(event, source),
+    pub(crate) fn of(event: &'a Event, source: &'a str, format: Format) -> Result<Self, Refusal> {
+        let record = match format {
+            Format::Binary => binary(event, source),
+            Format::Structured => structured(event, source),
         };
         let mut record = record.map_err(|error| Refusal::unwritable(&error))?;
         // What tracing libraries look for beside the attributes of CloudEvents.
@@ -94,7 +87,7 @@ mod tests {
     #[test]
     fn in_binary_mode_the_payload_is_untouched_and_the_attributes_are_headers() {
         let event = placed();
-        let record = Record::of(&event, "/shop", Mode::Binary).unwrap();
+        let record = Record::of(&event, "/shop", Format::Binary).unwrap();
         assert_eq!((record.key, &*record.value), (Some("42"), r#"{ "total": 1.10 }"#));
         let expected = [
             ("ce_specversion", "1.0"),
@@ -115,7 +108,7 @@ mod tests {
     #[test]
     fn in_structured_mode_the_value_is_the_event() {
         let event = placed();
-        let record = Record::of(&event, "/shop", Mode::Structured).unwrap();
+        let record = Record::of(&event, "/shop", Format::Structured).unwrap();
         assert_eq!(record.value, cloudevents::to_json(&event, "/shop").unwrap());
         assert_eq!(record.key, Some("42"), "partitions and compaction go by it");
         let expected = [("content-type", "application/cloudevents+json"), ("traceparent", TRACE)];
@@ -137,10 +130,10 @@ mod tests {
             available_at: None,
         });
         for event in [none, empty] {
-            let binary = Record::of(&event, "/shop", Mode::Binary).unwrap();
+            let binary = Record::of(&event, "/shop", Format::Binary).unwrap();
             assert_eq!(binary.key, None);
             assert!(headers(&binary).iter().all(|(name, _)| name != "ce_subject"), "{binary:?}");
-            let structured = Record::of(&event, "/shop", Mode::Structured).unwrap();
+            let structured = Record::of(&event, "/shop", Format::Structured).unwrap();
             assert_eq!(structured.key, None);
             assert!(!structured.value.contains("subject"), "{structured:?}");
         }

@@ -49,8 +49,8 @@
 
 pub use backstop_core::{
     Clock, CloudEvent, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, SharedSink, Shutdown,
-    Sink, SystemClock, Timestamp, breaker, burial, clock, codec, delivery, event, failure, handler, inspect,
-    outcome, retry, setting, shutdown, sink, target, telemetry, trace,
+    Sink, SystemClock, Timestamp, breaker, burial, clock, codec, config, delivery, event, failure, handler,
+    inspect, outcome, retry, setting, shutdown, sink, target, telemetry, trace,
 };
 #[cfg(feature = "dlq")]
 pub use backstop_disk::dlq;

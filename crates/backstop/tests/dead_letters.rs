@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use backstop::burial::{Bury as _, Cause};
-use backstop::dlq::{DeadLetters, Directory, Entry, Filter, Settings};
+use backstop::dlq::{DeadLetters, Directory, Entry, Filter, Setup};
 use backstop::outbox::{Builder, SingleNode};
 use backstop::retry::Exponential;
 use backstop::{CloudEvent, Event, Failure, Outbox, Outcome};
@@ -53,7 +53,7 @@ fn refused() -> Failure {
 async fn an_event_whose_tries_are_used_up_is_one_file_with_its_error_and_a_dead_row() {
     let (database, place) = (servers::sqlite(), servers::directory());
     let pool = database.pool().await;
-    let directory = DeadLetters::open(Settings::at(place.path()).details(true)).unwrap();
+    let directory = DeadLetters::open(Setup::at(place.path()).details(true)).unwrap();
     let (path, tries) = (place.path().to_owned(), Arc::new(AtomicU32::new(0)));
     let outbox = builder(&pool)
         .on("Order", "OrderPlaced", {
@@ -99,7 +99,7 @@ async fn a_retry_or_a_deferral_that_ends_well_leaves_no_file() {
             };
             async { answer }
         })
-        .dead_letters(DeadLetters::open(Settings::at(place.path())).unwrap())
+        .dead_letters(DeadLetters::open(Setup::at(place.path())).unwrap())
         .start()
         .await
         .unwrap();
@@ -122,8 +122,8 @@ async fn whatever_buries_an_event_its_letter_says_so_and_each_handler_may_have_i
         })
         .on("Order", "OrderPaid", |_: Event| async { Outcome::dead() })
         .source("/shop")
-        .dead_letters(DeadLetters::open(Settings::at(all.path())).unwrap())
-        .dead_letters_of("Order", "OrderPaid", DeadLetters::open(Settings::at(own.path())).unwrap())
+        .dead_letters(DeadLetters::open(Setup::at(all.path())).unwrap())
+        .dead_letters_of("Order", "OrderPaid", DeadLetters::open(Setup::at(own.path())).unwrap())
         .start()
         .await
         .unwrap();
@@ -155,7 +155,7 @@ async fn a_directory_that_cannot_be_written_leaves_the_row_dead_and_is_counted()
     let (database, place) = (servers::sqlite(), servers::directory());
     let pool = database.pool().await;
     let path = place.file("dlq");
-    let directory = DeadLetters::open(Settings::at(&path).create(true)).unwrap();
+    let directory = DeadLetters::open(Setup::at(&path).create(true)).unwrap();
     let outbox = builder(&pool)
         .on("Order", "OrderPlaced", |_: Event| async { Err::<(), _>(Failure::permanent("schema", "no")) })
         .dead_letters(directory.clone())
@@ -207,7 +207,7 @@ async fn what_hangs_or_panics_instead_of_taking_letters_holds_no_worker() {
 async fn an_outbox_that_ends_before_the_row_says_dead_repeats_the_event_and_its_letter() {
     let (database, place) = (servers::sqlite(), servers::directory());
     let pool = database.pool().await;
-    let directory = DeadLetters::open(Settings::at(place.path())).unwrap();
+    let directory = DeadLetters::open(Setup::at(place.path())).unwrap();
     let dies = || builder(&pool).on("Order", "OrderPlaced", |_: Event| async { Outcome::dead_because("no") });
     let writing = directory.clone();
     let broken = dies()

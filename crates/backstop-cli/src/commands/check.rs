@@ -23,7 +23,7 @@ fn summarize(file: &Path, settings: &Settings) {
         println!("  outbox {}: {}", outbox.name, told(outbox));
     }
     for dlq in &settings.dlq {
-        println!("  dlq {}: {}", dlq.name, plain(&dlq.directory));
+        println!("  dlq {}: {}", dlq.name, plain(&dlq.config.directory.display().to_string()));
     }
     let server = &settings.server;
     match (server.enabled, server.tokens.len()) {

@@ -79,6 +79,11 @@ impl Findings {
         self.warnings.insert(Fault::new(place, path, what));
     }
 
+    /// Notes that nothing is left of a value, since all that is in it is wrong.
+    pub(crate) fn nothing_left(&mut self, path: &str) {
+        self.faulty.insert(path.to_owned());
+    }
+
     /// Whether the value at a path is wrong already, so that what follows from it says nothing.
     pub(crate) fn is_faulty(&self, path: &str) -> bool {
         self.faulty.contains(path)

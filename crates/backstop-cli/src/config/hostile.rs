@@ -43,15 +43,20 @@ fn hostile(random: &mut fastrand::Rng) -> String {
     let scheme = random.choice(["https://", "env:http://", ""]).unwrap_or_default();
     let astray = format!("\"{scheme}user:{CANARY}@h\"");
     let space = random.choice(["", " ", " ", " ", " "]).unwrap_or_default();
+    // librdkafka is asked about properties where all else is well.
+    let (brokers, name) =
+        random.choice([("h:1", "x.y"), ("h:1", &astray), (&astray, "x")]).unwrap_or_default();
     let names = random.choice([("a", "b"), ("a", "a")]).unwrap_or_default();
     format!(
         "outbox:
   - name: {}
     database: {{url:{space}{url}}}
-    handlers: [{{event-type: T, http: {{url: {hook}, secrets: [{key}], allowed-networks: {astray}}}}}]
+    handlers: [{{event-type: T, http: {{url: {hook}, secrets: [{key}], allowed-networks: {astray},
+      headers: {{x-a: {key}, {astray}: {hook}, content-type: {hash}}}}}}}]
   - name: {}
     database: {{url: {key}, time-zone: {astray}}}
-    handlers: [{{event-type: T, kafka: {{bootstrap-servers: {astray}, topic: t}}}}]
+    handlers: [{{event-type: T, kafka: {{bootstrap-servers: {brokers}, topic: t,
+      properties: {{sasl.password: {key}, {name}: {hook}, acks: {hash}}}}}}}]
 server: {{address: {astray}, hosts: [{astray}], tokens: [{{name: a, sha256: {hash}}}]}}
 ",
         names.0, names.1

@@ -1,53 +1,26 @@
-//! The table of keys: every key of the settings file, its kind, its default and its meaning.
+//! The table of keys of the settings file, composed of the tables of its components.
 //!
-//! The check, the typed settings, the overrides and the reference page all follow from it.
+//! Each component's `Config` declares its keys, with kind, default and meaning; here stands what belongs to the daemon
+//! alone. The check, the overrides and the reference page follow from the whole.
 
-use super::kind::{Kind, Plain};
+use backstop_core::config::{Absent, Config as _, Group, Holds, Key, Kind, join};
+use backstop_disk::dlq;
+use serde_json::Map;
 
-/// A key and what stands under it.
-#[derive(Debug)]
-pub(crate) struct Key {
-    pub(crate) name: &'static str,
-    pub(crate) holds: Holds,
-    /// One or two sentences for the reference.
-    pub(crate) meaning: &'static str,
-}
-
-/// What stands under a key.
-#[derive(Debug)]
-pub(crate) enum Holds {
-    /// One value.
-    One(Kind, Absent),
-    /// A list of values; one alone may be written without the list.
-    Many(Kind, Absent),
-    /// More keys; where it is absent, each of them is.
-    Group(&'static [Key]),
-    /// More keys, whose presence alone means something.
-    Choice(&'static [Key]),
-    /// A list of such groups.
-    Groups(&'static [Key]),
-    /// A component: one such group, or a list of them, each with a `name` by which it goes.
-    GroupOrGroups(&'static [Key]),
-}
-
-/// What holds where a key is not given.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Absent {
-    /// It must be given; the text says what for.
-    Required(&'static str),
-    /// This value, written as in the file.
-    Is(&'static str),
-    /// No value; the text says what that means.
-    Unset(&'static str),
-}
-
+use super::kinds::{DATABASE_URL, TABLE, TIME_ZONE};
+use crate::handlers;
 use Absent::{Is, Required, Unset};
 
-const AT_LEAST_ONE: Kind = Kind::Number { min: 1, max: 1_000_000 };
-const MILLIS: Kind = Kind::Time { plain: Plain::Milliseconds, zero: false };
-const SECONDS: Kind = Kind::Time { plain: Plain::Seconds, zero: false };
-const TIME: Kind = Kind::Time { plain: Plain::Nothing, zero: false };
-const TIME_OR_ZERO: Kind = Kind::Time { plain: Plain::Nothing, zero: true };
+const AT_LEAST_ONE: Kind = Kind::AT_LEAST_ONE;
+const MILLIS: Kind = Kind::MILLIS;
+const SECONDS: Kind = Kind::SECONDS;
+const TIME: Kind = Kind::TIME;
+const TIME_OR_ZERO: Kind = Kind::TIME_OR_ZERO;
+
+/// Keys that no `Config` declares: those of the daemon itself and, so far, of the outbox.
+const fn by_hand(keys: &'static [Key]) -> Group {
+    Group { keys, defaults: Map::new }
+}
 
 const fn one(name: &'static str, kind: Kind, absent: Absent, meaning: &'static str) -> Key {
     Key { name, holds: Holds::One(kind, absent), meaning }
@@ -58,14 +31,14 @@ const fn many(name: &'static str, kind: Kind, absent: Absent, meaning: &'static 
 }
 
 const fn group(name: &'static str, keys: &'static [Key], meaning: &'static str) -> Key {
-    Key { name, holds: Holds::Group(keys), meaning }
+    Key { name, holds: Holds::Group(by_hand(keys)), meaning }
 }
 
 /// Everything.
 pub(crate) static ROOT: &[Key] = &[
     Key {
         name: "outbox",
-        holds: Holds::GroupOrGroups(OUTBOX),
+        holds: Holds::GroupOrGroups(by_hand(OUTBOX)),
         meaning: "An outbox, or a list of them, each with a `name`.",
     },
     Key {
@@ -74,77 +47,24 @@ pub(crate) static ROOT: &[Key] = &[
         meaning: "A dead-letter directory, or a list of them, each with a `name` by which an outbox or a handler sends \
                   what it gives up there too.",
     },
-    group("server", SERVER, "The operator's page, `/health` and `/metrics`."),
-];
-
-static DLQ: &[Key] = &[
-    one("name", Kind::Name, Is("dlq"), "The name by which outboxes and operators know it."),
-    one(
-        "directory",
-        Kind::Text,
-        Required("it says where failed events are kept"),
-        "The directory. A relative path begins where the daemon is started.",
-    ),
-    one(
-        "create",
-        Kind::Flag,
-        Is("false"),
-        "Whether the directory is made if there is none. Without it a disk that is not mounted is noticed at the start.",
-    ),
-    one(
-        "details",
-        Kind::Flag,
-        Is("false"),
-        "Whether each record also tells how often delivery was tried, when, and where the event was to go.",
-    ),
-    group("rolling", ROLLING, "Many events in one file, for high failure rates."),
-];
-
-static ROLLING: &[Key] = &[
-    one("enabled", Kind::Flag, Is("false"), "Whether many events are written into one file."),
-    one(
-        "max-bytes",
-        Kind::Number { min: 1, max: u64::MAX },
-        Is("16777216"),
-        "A file of this size is left for the next one.",
-    ),
-    one("max-age", TIME, Is("60s"), "A file of this age is left for the next one."),
-    one(
-        "idle",
-        TIME,
-        Is("1s"),
-        "A file that nothing was written to for this long is left; what is left can be sent again.",
-    ),
-];
-
-static SERVER: &[Key] = &[
-    one("enabled", Kind::Flag, Is("true"), "Whether the page, `/health` and `/metrics` are served."),
-    one(
-        "address",
-        Kind::Address,
-        Is("127.0.0.1:7878"),
-        "Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.",
-    ),
-    many(
-        "hosts",
-        Kind::Text,
-        Unset("names of this machine only"),
-        "The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.",
-    ),
     Key {
-        name: "tokens",
-        holds: Holds::Groups(TOKEN),
-        meaning: "Who may look. `backstop token` makes one. With any of them, nobody is let in without.",
+        name: "server",
+        holds: Holds::Group(backstop_admin::Config::GROUP),
+        meaning: "The operator's page, `/health` and `/metrics`.",
     },
 ];
 
-static TOKEN: &[Key] = &[
-    one("name", Kind::Name, Required("so that the log can say whose it is"), "Whose it is, for the log."),
-    one("role", Kind::Choice(&["viewer", "operator", "admin"]), Is("viewer"), "What its holder may do."),
-    one("sha256", Kind::Hash, Required("it is what `backstop token` prints"), "The hash of the token."),
-];
+/// A directory has a name in the daemon, beside the settings of its `Config`.
+const DLQ: Group = {
+    const NAME: &[Key] =
+        &[one("name", Kind::Name, Is("dlq"), "The name by which outboxes and operators know it.")];
+    const KEYS: [Key; NAME.len() + dlq::Config::KEYS.len()] = join(NAME, dlq::Config::KEYS);
+    Group { keys: &KEYS, defaults: dlq::Config::GROUP.defaults }
+};
 
-pub(crate) static OUTBOX: &[Key] = &[
+// What follows is the outbox's, by hand until it has a `Config` too; the handlers at its end have theirs.
+
+const OUTBOX: &[Key] = &[
     one("name", Kind::Name, Is("outbox"), "The name by which operators know it. Each in a list has its own."),
     one(
         "mode",
@@ -168,23 +88,23 @@ pub(crate) static OUTBOX: &[Key] = &[
     ),
     Key {
         name: "handlers",
-        holds: Holds::Groups(HANDLER),
+        holds: Holds::Groups(by_hand(HANDLER)),
         meaning: "What becomes of events, by their types. An event that finds no handler is dead at once.",
     },
 ];
 
-static DATABASE: &[Key] = &[
+const DATABASE: &[Key] = &[
     one(
         "url",
-        Kind::DatabaseUrl,
+        DATABASE_URL,
         Required("without a database there is no outbox"),
         "The database: `postgres:`, `mysql:`, `mariadb:` or `sqlite:`. Better `env:NAME` or `file:PATH` than a \
          password in this file.",
     ),
-    one("table", Kind::Table, Is("outbox_event"), "The table."),
+    one("table", TABLE, Is("outbox_event"), "The table."),
     one(
         "time-zone",
-        Kind::TimeZone,
+        TIME_ZONE,
         Is("UTC"),
         "The zone of the table's moments where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL. \
          For others it stays `UTC`.",
@@ -233,7 +153,7 @@ static DATABASE: &[Key] = &[
     ),
 ];
 
-static DISPATCHER: &[Key] = &[
+const DISPATCHER: &[Key] = &[
     one("worker-count", AT_LEAST_ONE, Is("4"), "How many events are handled at the same time."),
     one(
         "hot-queue-capacity",
@@ -273,7 +193,7 @@ static DISPATCHER: &[Key] = &[
     ),
 ];
 
-static RETRY: &[Key] = &[
+const RETRY: &[Key] = &[
     one(
         "base-delay-ms",
         MILLIS,
@@ -283,7 +203,7 @@ static RETRY: &[Key] = &[
     one("max-delay-ms", MILLIS, Is("60000"), "The most that doubling leads to."),
 ];
 
-static POLLER: &[Key] = &[
+const POLLER: &[Key] = &[
     one(
         "interval-ms",
         MILLIS,
@@ -304,7 +224,7 @@ static POLLER: &[Key] = &[
     ),
 ];
 
-static CLAIM_LOCKING: &[Key] = &[
+const CLAIM_LOCKING: &[Key] = &[
     one(
         "enabled",
         Kind::Flag,
@@ -326,7 +246,7 @@ static CLAIM_LOCKING: &[Key] = &[
     one("hot-grace", TIME, Is("30s"), "How long a node that has written a row has it to itself."),
 ];
 
-static PURGE: &[Key] = &[
+const PURGE: &[Key] = &[
     one("enabled", Kind::Flag, Is("false"), "Whether rows are deleted when they are old enough."),
     one(
         "retention",
@@ -338,7 +258,7 @@ static PURGE: &[Key] = &[
     one("interval-seconds", SECONDS, Is("3600"), "How long to rest between two purges."),
 ];
 
-static METRICS: &[Key] = &[
+const METRICS: &[Key] = &[
     one("enabled", Kind::Flag, Is("true"), "Whether the outbox counts for `/metrics`."),
     one(
         "name-prefix",
@@ -348,7 +268,7 @@ static METRICS: &[Key] = &[
     ),
 ];
 
-static HANDLER: &[Key] = &[
+const HANDLER: &[Key] = &[
     one(
         "aggregate-type",
         Kind::Text,
@@ -362,94 +282,34 @@ static HANDLER: &[Key] = &[
         "The event type, or a list of them.",
     ),
     one("dlq", Kind::Name, Unset("that of the outbox"), "The `dlq` of these events."),
-    Key { name: "log", holds: Holds::Choice(LOG), meaning: "Writes a line for each event into the log." },
+    Key {
+        name: "log",
+        holds: Holds::Choice(handlers::Log::GROUP),
+        meaning: "Writes a line for each event into the log.",
+    },
     Key {
         name: "http",
-        holds: Holds::Choice(HTTP),
+        holds: Holds::Choice(backstop_http::Config::GROUP),
         meaning: "Sends each event to a web server as a CloudEvent.",
     },
     Key {
         name: "kafka",
-        holds: Holds::Choice(KAFKA),
+        holds: Holds::Choice(backstop_kafka::Config::GROUP),
         meaning: "Sends each event to a Kafka topic as a CloudEvent.",
     },
 ];
 
-static LOG: &[Key] = &[one(
-    "level",
-    Kind::Choice(&["error", "warn", "info", "debug"]),
-    Is("info"),
-    "How loud the line is. It names the event and never shows its payload.",
-)];
-
-static HTTP: &[Key] = &[
-    one(
-        "url",
-        Kind::WebUrl,
-        Required("it says where events go"),
-        "Where events are sent, by POST. `env:NAME` or `file:PATH` if its path holds a token.",
-    ),
-    one(
-        "format",
-        Kind::Choice(&["structured", "binary", "batched"]),
-        Is("structured"),
-        "How the CloudEvent is written: all in the body, in headers beside the payload, or several in one body.",
-    ),
-    many(
-        "secrets",
-        Kind::Secret,
-        Unset("requests are not signed"),
-        "The keys of Standard Webhooks signatures, `env:NAME` or `file:PATH`; more than one while they are rotated.",
-    ),
-    one("timeout", TIME, Is("10s"), "How long an answer may take."),
-    many(
-        "allowed-networks",
-        Kind::Network,
-        Unset("public addresses only"),
-        "Private networks that the target may be in.",
-    ),
-];
-
-static KAFKA: &[Key] = &[
-    many(
-        "bootstrap-servers",
-        Kind::Text,
-        Required("it says where the brokers are"),
-        "Brokers, as `host:port`.",
-    ),
-    one("topic", Kind::Text, Required("it says where events go"), "The topic."),
-    one(
-        "format",
-        Kind::Choice(&["binary", "structured"]),
-        Is("binary"),
-        "How the CloudEvent is written: in headers beside the payload, or all in the value.",
-    ),
-    one("client-id", Kind::Text, Is("backstop"), "The name under which the brokers know it."),
-    one("timeout", TIME, Is("30s"), "How long the brokers' confirmation may take."),
-    one("linger", TIME, Is("2ms"), "How long a record waits for others to share its request."),
-    one(
-        "compression",
-        Kind::Choice(&["none", "lz4", "snappy"]),
-        Is("none"),
-        "How the records of a request are compressed.",
-    ),
-];
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn each(keys: &'static [Key], act: &mut impl FnMut(&Key)) {
         for key in keys {
             act(key);
-            match key.holds {
-                Holds::Group(keys)
-                | Holds::Choice(keys)
-                | Holds::Groups(keys)
-                | Holds::GroupOrGroups(keys) => {
-                    each(keys, act);
-                }
-                Holds::One(..) | Holds::Many(..) => {}
+            if let Some(group) = key.holds.group() {
+                each(group.keys, act);
             }
         }
     }
@@ -459,6 +319,15 @@ mod tests {
         each(ROOT, &mut |key| {
             if let Holds::One(kind, Is(default)) | Holds::Many(kind, Is(default)) = key.holds {
                 assert!(kind.read(default).is_ok(), "{}", key.name);
+            }
+            let Some(group) = key.holds.group() else { return };
+            let defaults = (group.defaults)();
+            for key in group.keys {
+                if let (Holds::One(kind, Absent::Default), Some(value)) = (key.holds, defaults.get(key.name))
+                {
+                    let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                    assert!(kind.read(&text).is_ok(), "{}: {text}", key.name);
+                }
             }
             assert!(key.meaning.ends_with('.') && !key.meaning.contains("  "), "{}", key.name);
         });
@@ -473,9 +342,15 @@ mod tests {
                 key.name
             );
         });
-        let mut names: Vec<_> = OUTBOX.iter().map(|key| key.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), OUTBOX.len());
+        let once = |keys: &[Key]| {
+            let names: BTreeSet<_> = keys.iter().map(|key| key.name).collect();
+            assert_eq!(names.len(), keys.len(), "{names:?}");
+        };
+        once(ROOT);
+        each(ROOT, &mut |key| {
+            if let Some(group) = key.holds.group() {
+                once(group.keys);
+            }
+        });
     }
 }

@@ -8,7 +8,7 @@
 mod fault;
 mod file;
 mod keys;
-mod kind;
+mod kinds;
 mod meant;
 mod overrides;
 pub(crate) mod reference;
@@ -137,6 +137,8 @@ impl Sections {
 
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod one_place;
 #[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

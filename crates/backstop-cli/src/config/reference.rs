@@ -1,6 +1,9 @@
 //! The reference page of the settings file, rendered from the table of keys.
 
-use super::keys::{Absent, Holds, Key, ROOT};
+use backstop_core::config::{Absent, Group, Holds, Key};
+use serde_json::{Map, Value};
+
+use super::keys::ROOT;
 
 const HEAD: &str = "\
 # Settings of the daemon
@@ -23,23 +26,21 @@ from the table that `backstop check` checks against, and a test compares the two
 /// The page.
 pub(crate) fn page() -> String {
     let mut page = HEAD.to_owned();
-    section(&mut page, "", ROOT);
+    section(&mut page, "", Group { keys: ROOT, defaults: Map::new });
     page
 }
 
 /// The tables of a group and of the groups in it.
-fn section(page: &mut String, path: &str, keys: &[Key]) {
-    let rows: String = keys.iter().filter_map(row).collect();
+fn section(page: &mut String, path: &str, Group { keys, defaults }: Group) {
+    let defaults = defaults();
+    let rows: String = keys.iter().filter_map(|key| row(key, defaults.get(key.name))).collect();
     if !rows.is_empty() {
         page.push_str("\n| key | value | default | meaning |\n|---|---|---|---|\n");
         page.push_str(&rows);
     }
     for key in keys {
-        let (below, of) = match key.holds {
-            Holds::One(..) | Holds::Many(..) => continue,
-            Holds::Group(below) | Holds::Choice(below) | Holds::GroupOrGroups(below) => (below, ""),
-            Holds::Groups(below) => (below, "[]"),
-        };
+        let Some(below) = key.holds.group() else { continue };
+        let of = if matches!(key.holds, Holds::Groups(_)) { "[]" } else { "" };
         let path = if path.is_empty() { key.name.to_owned() } else { format!("{path}.{}", key.name) };
         let level = if path.contains('.') { "###" } else { "##" };
         let path = format!("{path}{of}");
@@ -48,16 +49,24 @@ fn section(page: &mut String, path: &str, keys: &[Key]) {
     }
 }
 
-fn row(key: &Key) -> Option<String> {
-    let (kind, absent, list) = match key.holds {
-        Holds::One(kind, absent) => (kind, absent, ""),
-        Holds::Many(kind, absent) => (kind, absent, ", or a list"),
+/// A key with its default: that of the `Config` it belongs to, where there is one.
+fn row(key: &Key, default: Option<&Value>) -> Option<String> {
+    let (before, kind, absent, behind) = match key.holds {
+        Holds::One(kind, absent) => ("", kind, absent, ""),
+        Holds::Many(kind, absent) => ("", kind, absent, ", or a list"),
+        Holds::Map(kind, absent) => ("names, each with a ", kind, absent, ""),
         _ => return None,
     };
+    let default = default.and_then(|value| match value {
+        Value::String(text) => Some(format!("`{text}`")),
+        Value::Number(_) | Value::Bool(_) => Some(format!("`{value}`")),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    });
     let default = match absent {
         Absent::Required(_) => "required".to_owned(),
         Absent::Is(default) => format!("`{default}`"),
-        Absent::Unset(words) => words.to_owned(),
+        Absent::Unset(words) => default.unwrap_or_else(|| words.to_owned()),
+        Absent::Default => default.unwrap_or_default(),
     };
-    Some(format!("| `{}` | {}{list} | {default} | {} |\n", key.name, kind.word(), key.meaning))
+    Some(format!("| `{}` | {before}{}{behind} | {default} | {} |\n", key.name, kind.word(), key.meaning))
 }

@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use backstop_core::config::Config;
+use backstop_core::setting::{Faults, SettingFault};
+use backstop_disk::dlq;
 use backstop_sql::TimeZone;
 use backstop_sql::store::DatabaseKind;
 
 use super::fault::{Findings, Place};
 use super::meant::suggestion;
-use super::settings::{Dlq, Handler, Mode, Outbox, Server, Settings};
+use super::settings::{Dlq, Handler, Mode, Outbox, Settings};
 use super::walk::Places;
 use crate::handlers;
 
@@ -35,6 +38,24 @@ impl Rules<'_> {
         if !self.findings.is_faulty(path) {
             let place = self.places.of(path);
             self.findings.fault(place, path, what);
+        }
+    }
+
+    /// A component's settings by its own rules.
+    fn own(&mut self, path: &str, config: &impl Config) {
+        let mut faults = Faults::default();
+        config.check(&mut faults);
+        self.faults(path, &faults.into_vec());
+    }
+
+    /// What a component says of its own settings.
+    fn faults(&mut self, path: &str, faults: &[SettingFault]) {
+        let told = faults.iter().map(|fault| (format!("{path}.{}", fault.path()), &fault.rule));
+        // First what is wrong already: one setting may break several rules.
+        let told: Vec<_> = told.filter(|(path, _)| !self.findings.is_faulty(path)).collect();
+        for (path, rule) in told {
+            let place = self.places.of(&path);
+            self.findings.fault(place, &path, rule);
         }
     }
 
@@ -184,11 +205,7 @@ impl Rules<'_> {
 
     fn handler(&mut self, handler: &Handler) {
         match handlers::Target::of(handler).as_slice() {
-            [target] => {
-                if let Err(why) = target.check() {
-                    self.fault(&format!("{}.{}", handler.path, target.word()), why);
-                }
-            }
+            [target] => self.faults(&format!("{}.{}", handler.path, target.word()), &target.faults()),
             [] => self.fault(&handler.path, "names no target; add one of log, http, kafka"),
             several => {
                 let words: Vec<_> = several.iter().map(handlers::Target::word).collect();
@@ -229,8 +246,10 @@ impl Rules<'_> {
 
     /// Directories are apart, and those that outboxes name are there.
     fn dead_letters(&mut self, settings: &Settings) {
-        let (mut names, mut directories) = (BTreeMap::new(), BTreeMap::new());
-        for Dlq { path, name, directory, rolling, .. } in &settings.dlq {
+        let (mut names, mut directories, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        for Dlq { path, name, config } in &settings.dlq {
+            self.own(path, config);
+            let dlq::Config { directory, rolling, .. } = config;
             if let Some(before) = names.insert(name.as_str(), path) {
                 let what = format!(
                     "the name `{name}` is taken by {}; give each directory its own",
@@ -238,9 +257,18 @@ impl Rules<'_> {
                 );
                 self.fault(&format!("{path}.name"), what);
             }
-            if let Some(before) = directories.insert(directory, name).filter(|_| !directory.is_empty()) {
+            if let Some(before) =
+                directories.insert(directory, name).filter(|_| !directory.as_os_str().is_empty())
+            {
                 let what = format!("dlq `{before}` has this directory already");
                 self.fault(&format!("{path}.directory"), what);
+            }
+            let prefix = config.metrics_prefix.as_deref();
+            if let (Some(prefix), Some(before)) =
+                (prefix, prefix.and_then(|prefix| prefixes.insert(prefix, name)))
+            {
+                let what = format!("`{prefix}` is taken by dlq `{before}`; their numbers would be mixed");
+                self.fault(&format!("{path}.metrics-prefix"), what);
             }
             let group = format!("{path}.rolling");
             if self.places.has(&group) && !rolling.enabled && !self.places.has(&format!("{group}.enabled")) {
@@ -266,41 +294,17 @@ impl Rules<'_> {
         }
     }
 
-    fn server(&mut self, server: &Server) {
-        let Server { address, tokens, .. } = server;
-        if server.enabled && !address.ip().is_loopback() && tokens.is_empty() {
-            let what = format!(
-                "{address} can be reached from other machines, which needs server.tokens; `backstop token` makes one, \
-                 or use 127.0.0.1"
-            );
-            self.fault("server.address", what);
-        }
-        for host in &server.hosts {
-            if let Some(what) = wrong_host(host) {
-                self.fault("server.hosts", what);
-            }
-        }
+    fn server(&mut self, server: &backstop_admin::Config) {
+        self.own("server", server);
         let mut names = BTreeMap::new();
-        for token in tokens.iter().filter(|token| !token.name.is_empty()) {
-            if let Some(before) = names.insert(&token.name, &token.path) {
-                let what = format!("the name `{}` is taken by {}", token.name, self.told(before));
-                self.fault(&format!("{}.name", token.path), what);
+        for (index, token) in server.tokens.iter().enumerate().filter(|(_, token)| !token.name.is_empty()) {
+            let path = format!("server.tokens[{index}]");
+            if let Some(before) = names.insert(&token.name, path.clone()) {
+                let what = format!("the name `{}` is taken by {}", token.name, self.told(&before));
+                self.fault(&format!("{path}.name"), what);
             }
         }
     }
-}
-
-/// What is wrong with the name of a host.
-fn wrong_host(host: &str) -> Option<String> {
-    if host.contains('*') {
-        return Some(format!(
-            "`{host}` stands for no name; write each name by which it is reached, such as desk.example"
-        ));
-    }
-    let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
-    let shown = if host.contains('@') { String::new() } else { format!("`{host}` ") };
-    (!host.chars().all(is_plain))
-        .then(|| format!("{shown}must be a name alone, without scheme, port or path"))
 }
 
 fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {

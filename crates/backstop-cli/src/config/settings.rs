@@ -1,10 +1,15 @@
-//! The settings as types, deserialised from values that the walk has checked.
+//! The settings as types, deserialised from values that the walk has checked: the components' Configs, and what the daemon
+//! puts around them.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use backstop_core::config::Secret;
+use backstop_disk::dlq;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+
+use crate::handlers;
 
 /// Everything that the file says, with all defaults.
 #[derive(Debug, Deserialize)]
@@ -12,56 +17,17 @@ use serde::{Deserialize, Deserializer};
 pub(crate) struct Settings {
     pub(crate) outbox: Vec<Outbox>,
     pub(crate) dlq: Vec<Dlq>,
-    pub(crate) server: Server,
+    pub(crate) server: backstop_admin::Config,
 }
 
-/// A dead-letter directory.
+/// A dead-letter directory, with the name that the daemon gives it.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Dlq {
+    /// Where it stands in the settings, for messages.
     pub(crate) path: String,
     pub(crate) name: String,
-    pub(crate) directory: String,
-    pub(crate) create: bool,
-    pub(crate) details: bool,
-    pub(crate) rolling: Rolling,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Rolling {
-    pub(crate) enabled: bool,
-    pub(crate) max_bytes: u64,
-    #[serde(deserialize_with = "millis")]
-    pub(crate) max_age: Duration,
-    #[serde(deserialize_with = "millis")]
-    pub(crate) idle: Duration,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Server {
-    pub(crate) enabled: bool,
-    pub(crate) address: SocketAddr,
-    pub(crate) hosts: Vec<String>,
-    pub(crate) tokens: Vec<Token>,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Token {
-    pub(crate) path: String,
-    pub(crate) name: String,
-    pub(crate) role: Role,
-    pub(crate) sha256: String,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Role {
-    Viewer,
-    Operator,
-    Admin,
+    #[serde(flatten)]
+    pub(crate) config: dlq::Config,
 }
 
 #[derive(Debug, Deserialize)]
@@ -193,84 +159,14 @@ pub(crate) struct Handler {
     pub(crate) aggregate_type: Option<String>,
     pub(crate) event_type: Vec<String>,
     pub(crate) dlq: Option<String>,
-    pub(crate) log: Option<Log>,
-    pub(crate) http: Option<Http>,
-    pub(crate) kafka: Option<Kafka>,
+    pub(crate) log: Option<handlers::Log>,
+    pub(crate) http: Option<backstop_http::Config>,
+    pub(crate) kafka: Option<backstop_kafka::Config>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Log {
-    pub(crate) level: Level,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Level {
-    Error,
-    Warn,
-    Info,
-    Debug,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Http {
-    pub(crate) url: Secret,
-    pub(crate) format: Format,
-    pub(crate) secrets: Vec<Secret>,
-    #[serde(deserialize_with = "millis")]
-    pub(crate) timeout: Duration,
-    pub(crate) allowed_networks: Vec<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Format {
-    Structured,
-    Binary,
-    Batched,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Kafka {
-    pub(crate) bootstrap_servers: Vec<String>,
-    pub(crate) topic: String,
-    pub(crate) format: RecordFormat,
-    pub(crate) client_id: String,
-    #[serde(deserialize_with = "millis")]
-    pub(crate) timeout: Duration,
-    #[serde(deserialize_with = "millis")]
-    pub(crate) linger: Duration,
-    pub(crate) compression: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum RecordFormat {
-    Binary,
-    Structured,
-}
-
-/// A text that no message and no `Debug` shows.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct Secret(String);
-
-impl Secret {
-    /// The text, for whoever needs it to connect.
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
+/// Times come from the walk in milliseconds, as `1500ms`.
 fn millis<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    u64::deserialize(deserializer).map(Duration::from_millis)
+    let text = String::deserialize(deserializer)?;
+    let millis = text.strip_suffix("ms").and_then(|millis| millis.parse().ok());
+    millis.map(Duration::from_millis).ok_or_else(|| D::Error::custom("a time must be in milliseconds"))
 }

@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use super::settings::{Done, Level, Mode, Outbox, Settings};
+use super::settings::{Done, Mode, Outbox, Settings};
 use super::*;
+use crate::handlers::Level;
 
 /// The least that runs.
-const LEAST: &str = "\
+pub(super) const LEAST: &str = "\
 outbox:
   database: {url: 'sqlite:a.db'}
   handlers: [{event-type: Tick, log: }]
 ";
 
-fn checked(text: &str, variables: &[(&str, &str)]) -> Checked {
+pub(super) fn checked(text: &str, variables: &[(&str, &str)]) -> Checked {
     check("f.yaml", text, &Surroundings::of(variables, ""))
 }
 
@@ -21,7 +22,7 @@ fn settings(text: &str) -> Settings {
     settings
 }
 
-fn outbox(text: &str) -> Outbox {
+pub(super) fn outbox(text: &str) -> Outbox {
     settings(text).outbox.remove(0)
 }
 
@@ -197,6 +198,35 @@ fn without_a_database_there_is_no_outbox() {
 fn the_starter_file_has_no_fault_and_no_warning() {
     let starter = checked(STARTER, &[]);
     assert!(starter.faults().is_empty() && starter.warnings().is_empty(), "{:?}", starter.faults());
+    let (settings, _) = starter.settings().unwrap();
+    assert_eq!(settings.server, backstop_admin::Config::default(), "it shows the defaults");
+}
+
+/// Whoever takes the comment away from a setting gets one that is right.
+#[test]
+fn what_is_commented_out_in_the_starter_file_is_right_too() {
+    let is_setting = |text: &str| {
+        let text = text.trim_start().trim_start_matches("- ");
+        let key = text.split_once(':').map(|(key, _)| key);
+        key.is_some_and(|key| {
+            key.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        })
+    };
+    let mut settings = 0;
+    let uncommented: Vec<_> = STARTER
+        .lines()
+        .map(|line| match line.split_once("# ") {
+            Some((before, text)) if before.trim().is_empty() && is_setting(text) => {
+                settings += 1;
+                format!("{before}{text}")
+            }
+            _ => line.to_owned(),
+        })
+        .collect();
+    let text = uncommented.join("\n").replace('…', &"0f".repeat(32));
+    let checked = checked(&text, &[("BILLING_TOKEN", "Bearer t0ken")]);
+    assert_eq!(checked.faults(), [""; 0], "{text}");
+    assert!(settings > 20, "{settings}");
 }
 
 #[test]
@@ -272,10 +302,11 @@ fn the_url_of_a_handler_is_kept_where_secrets_are_and_shown_nowhere() {
     assert!(!format!("{given:?}").contains("t0ken"));
     assert!(faults(&to("https://hooks.example/t0ken")).is_empty(), "it may also stand in the file");
     let told = checked(&to("env:HOOK"), &[("HOOK", "htps://hooks.example/t0ken")]).faults();
-    let what = "must be a URL that begins with https:// or http://";
+    let what = "must begin with https:// or http://";
     assert_eq!(told, [format!("f.yaml:3:45: outbox.handlers[0].http.url: {what}")]);
     let told = faults(&to("https://me:t0ken@hooks.example/"));
-    assert_eq!(told, ["f.yaml:3:33: outbox.handlers[0].http: url must not hold a user name or password"]);
+    let what = "must not hold a user name or password, which go into a header such as `authorization`";
+    assert_eq!(told, [format!("f.yaml:3:45: outbox.handlers[0].http.url: {what}")]);
 }
 
 #[test]
@@ -312,11 +343,14 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:4:7: outbox.handlers[0]: names no target; add one of log, http, kafka",
             "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
-            "f.yaml:9:23: outbox.handlers[5].http: url must not name 10.0.0.7, which is not public: allow it with \
+            "f.yaml:9:30: outbox.handlers[5].http.url: must not name 10.0.0.7, which is not public: allow it with \
              `allowed-networks` if it is meant",
-            "f.yaml:10:23: outbox.handlers[6].kafka: bootstrap-servers must name at least one broker, as host:port; \
-             topic must have 1 to 249 letters, digits, dots, hyphens and underscores; \
-             linger must be at most 1 s",
+            "f.yaml:10:51: outbox.handlers[6].kafka.bootstrap-servers[0]: must name at least one broker, as host:port, not \
+             `h`",
+            "f.yaml:10:69: outbox.handlers[6].kafka.topic: must have 1 to 249 letters, digits, dots, hyphens and \
+             underscores, not `a b`",
+            "f.yaml:10:82: outbox.handlers[6].kafka.linger: must be a time from 0s to 1s such as 500ms, 10s, 5m, 1h or 7d, \
+             not `2s`; a number alone says no unit",
         ]
     );
 }
@@ -465,15 +499,18 @@ dlq:
     );
     let [all, ticks] = &given.dlq[..] else { panic!("two directories") };
     assert_eq!(
-        (all.path.as_str(), all.name.as_str(), all.directory.as_str()),
-        ("dlq.all", "all", "/var/dlq")
+        (all.path.as_str(), all.name.as_str(), all.config.directory.to_str()),
+        ("dlq.all", "all", Some("/var/dlq"))
     );
-    assert!(!all.create && !all.details && !all.rolling.enabled);
-    assert_eq!((all.rolling.max_bytes, all.rolling.max_age), (16 * 1024 * 1024, Duration::from_secs(60)));
-    assert_eq!(all.rolling.idle, Duration::from_secs(1));
-    assert!(ticks.create && ticks.details && ticks.rolling.enabled);
-    assert_eq!((ticks.rolling.max_bytes, ticks.rolling.max_age), (9, Duration::from_secs(5)));
-    assert_eq!(ticks.rolling.idle, Duration::from_secs(2));
+    assert!(!all.config.create && !all.config.details && !all.config.rolling.enabled);
+    assert_eq!(
+        (all.config.rolling.max_bytes, all.config.rolling.max_age),
+        (16 * 1024 * 1024, Duration::from_secs(60))
+    );
+    assert_eq!(all.config.rolling.idle, Duration::from_secs(1));
+    assert!(ticks.config.create && ticks.config.details && ticks.config.rolling.enabled);
+    assert_eq!((ticks.config.rolling.max_bytes, ticks.config.rolling.max_age), (9, Duration::from_secs(5)));
+    assert_eq!(ticks.config.rolling.idle, Duration::from_secs(2));
     let outbox = &given.outbox[0];
     assert_eq!((outbox.dlq.as_deref(), outbox.handlers[0].dlq.as_deref()), (Some("all"), Some("ticks")));
     // One alone may do without a list and without a name.
@@ -481,7 +518,7 @@ dlq:
     assert_eq!((one.dlq[0].path.as_str(), one.dlq[0].name.as_str()), ("dlq", "dlq"));
     let variable = ("BACKSTOP__DLQ__DIRECTORY", "/elsewhere");
     let (given, _) = checked(&with("  dlq: dlq\ndlq: {directory: d}\n"), &[variable]).settings().unwrap();
-    assert_eq!(given.dlq[0].directory, "/elsewhere");
+    assert_eq!(given.dlq[0].config.directory.to_str(), Some("/elsewhere"));
 }
 
 #[test]

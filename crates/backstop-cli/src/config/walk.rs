@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use backstop_core::config::{Absent, Group, Holds, Key, Kind};
 use serde_json::{Map, Value, json};
 
 use super::fault::{Findings, Place};
-use super::keys::{Absent, Holds, Key};
-use super::kind::Kind;
 use super::meant::suggestion;
 use super::surroundings::Surroundings;
 use super::yaml::{Content, Entry, Node};
@@ -44,7 +43,7 @@ pub(crate) fn walk(
     findings: &mut Findings,
 ) -> (Value, Places) {
     let mut walk = Walk { surroundings, findings, places: Places::default() };
-    let value = walk.group("", keys, Some(root));
+    let value = walk.group("", Group { keys, defaults: Map::new }, Some(root));
     (value, walk.places)
 }
 
@@ -55,8 +54,11 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// The values of a group's keys. Without a node, each has its default.
-    fn group(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>) -> Value {
+    /// The values of a group's keys. Those of a `Config` that are not given, or wrong, are left out: it has defaults of its
+    /// own.
+    fn group(&mut self, path: &str, group: Group, node: Option<&Node>) -> Value {
+        let Group { keys, defaults } = group;
+        let of_config = defaults();
         let node = node.filter(|node| node.content != Content::Nothing);
         let entries = match node.map(|node| (&node.content, &node.place)) {
             Some((Content::Map(entries), _)) => entries.as_slice(),
@@ -77,7 +79,8 @@ impl Walk<'_> {
                 self.places.0.insert(path.clone(), place.clone());
             }
             let value = self.key(&path, key, entry.map(|entry| &entry.node), &place);
-            values.insert(key.name.to_owned(), value);
+            let value = value.or_else(|| (!of_config.contains_key(key.name)).then(|| stand_in(key)));
+            values.extend(value.map(|value| (key.name.to_owned(), value)));
         }
         Value::Object(values)
     }
@@ -99,32 +102,36 @@ impl Walk<'_> {
         }
     }
 
-    fn key(&mut self, path: &str, key: &'static Key, node: Option<&Node>, parent: &Place) -> Value {
+    fn key(&mut self, path: &str, key: &'static Key, node: Option<&Node>, parent: &Place) -> Option<Value> {
         let given = node.filter(|node| node.content != Content::Nothing);
         match key.holds {
             Holds::One(kind, absent) => match given {
                 Some(node) => self.one(path, kind, node),
-                None => self.absent(path, kind, absent, parent).unwrap_or(Value::Null),
+                None => self.absent(path, kind, absent, parent),
             },
             Holds::Many(kind, absent) => match given {
-                Some(node) => self.many(path, kind, node),
-                None => self.absent(path, kind, absent, parent).map_or(json!([]), |value| json!([value])),
+                Some(node) => Some(self.many(path, kind, node)),
+                None => self.absent(path, kind, absent, parent).map(|value| json!([value])),
             },
-            Holds::Group(keys) => self.group(path, keys, given),
+            Holds::Map(kind, absent) => match given {
+                Some(node) => self.map(path, kind, node),
+                None => self.absent(path, kind, absent, parent),
+            },
+            Holds::Group(group) => Some(self.group(path, group, given)),
             // `log:` alone is a choice too.
-            Holds::Choice(keys) => node.map_or(Value::Null, |node| self.group(path, keys, Some(node))),
-            Holds::Groups(keys) => self.groups(path, keys, given, GoesBy::Number),
-            Holds::GroupOrGroups(keys) => match given {
+            Holds::Choice(group) => node.map(|node| self.group(path, group, Some(node))),
+            Holds::Groups(group) => Some(self.groups(path, group, given, GoesBy::Number)),
+            Holds::GroupOrGroups(group) => match given {
                 Some(Node { content: Content::Map(_), .. }) => {
-                    let one = self.group(path, keys, given);
-                    Value::Array(vec![with_path(one, path)])
+                    let one = self.group(path, group, given);
+                    Some(Value::Array(vec![with_path(one, group, path)]))
                 }
-                _ => self.groups(path, keys, given, GoesBy::Name),
+                _ => Some(self.groups(path, group, given, GoesBy::Name)),
             },
         }
     }
 
-    fn groups(&mut self, path: &str, keys: &'static [Key], node: Option<&Node>, goes_by: GoesBy) -> Value {
+    fn groups(&mut self, path: &str, group: Group, node: Option<&Node>, goes_by: GoesBy) -> Value {
         let items = match node.map(|node| (&node.content, &node.place)) {
             Some((Content::List(items), _)) => items.as_slice(),
             Some((Content::Refused, _)) | None => &[],
@@ -141,44 +148,60 @@ impl Walk<'_> {
             let path =
                 named.filter(|path| !self.places.has(path)).unwrap_or_else(|| format!("{path}[{index}]"));
             self.places.0.insert(path.clone(), item.place.clone());
-            let group = self.group(&path, keys, Some(item));
-            groups.push(with_path(group, &path));
+            let values = self.group(&path, group, Some(item));
+            groups.push(with_path(values, group, &path));
         }
         Value::Array(groups)
     }
 
-    fn one(&mut self, path: &str, kind: Kind, node: &Node) -> Value {
+    fn one(&mut self, path: &str, kind: Kind, node: &Node) -> Option<Value> {
         let refusal = match &node.content {
             Content::Scalar { text, .. } => match self.read(kind, text, &node.place, path) {
-                Ok(value) => return value,
-                Err(refusal) => refusal,
+                Ok(value) => return Some(value),
+                Err(refusal) => refusal + &suggestion(text, kind.words().iter().copied()),
             },
-            Content::Refused => {
-                self.findings.fault(node.place.clone(), path, format!("must be {}", kind.rule()));
-                return kind.placeholder();
-            }
+            Content::Refused => format!("must be {}", kind.rule()),
             Content::List(_) => format!("must be {}, not a list", kind.rule()),
             Content::Map(_) | Content::Nothing => format!("must be {}, not more keys", kind.rule()),
         };
         self.findings.fault(node.place.clone(), path, refusal);
-        kind.placeholder()
+        None
     }
 
     fn many(&mut self, path: &str, kind: Kind, node: &Node) -> Value {
-        match &node.content {
+        let values: Vec<_> = match &node.content {
             Content::List(items) => {
-                let values = items.iter().enumerate();
-                values.map(|(index, item)| self.one(&format!("{path}[{index}]"), kind, item)).collect()
+                let items = items.iter().enumerate();
+                items.filter_map(|(index, item)| self.one(&format!("{path}[{index}]"), kind, item)).collect()
             }
             Content::Scalar { text, .. } if matches!(node.place, Place::Variable(_)) => {
                 let each = text.split(',').map(|text| Node {
                     place: node.place.clone(),
                     content: Content::Scalar { text: text.trim().to_owned(), quoted: false },
                 });
-                each.map(|item| self.one(path, kind, &item)).collect()
+                each.filter_map(|item| self.one(path, kind, &item)).collect()
             }
-            _ => Value::Array(vec![self.one(path, kind, node)]),
+            _ => self.one(path, kind, node).into_iter().collect(),
+        };
+        if values.is_empty() && !matches!(&node.content, Content::List(items) if items.is_empty()) {
+            self.findings.nothing_left(path);
         }
+        Value::Array(values)
+    }
+
+    /// Names of the user's choice with their values.
+    fn map(&mut self, path: &str, kind: Kind, node: &Node) -> Option<Value> {
+        let Content::Map(entries) = &node.content else {
+            self.findings.fault(node.place.clone(), path, "must be names with values");
+            return None;
+        };
+        let mut values = Map::new();
+        for Entry { key, place, node } in entries {
+            let path = join(path, shown(key).unwrap_or("…"));
+            self.places.0.insert(path.clone(), place.clone());
+            values.extend(self.one(&path, kind, node).map(|value| (key.clone(), value)));
+        }
+        Some(Value::Object(values))
     }
 
     /// Reads a value. Secrets are fetched from where they are kept.
@@ -207,11 +230,11 @@ impl Walk<'_> {
     fn absent(&mut self, path: &str, kind: Kind, absent: Absent, parent: &Place) -> Option<Value> {
         match absent {
             Absent::Is(default) => kind.read(default).ok(),
-            Absent::Unset(_) => None,
+            Absent::Default | Absent::Unset(_) => None,
             Absent::Required(why) => {
                 let place = self.place_of_absent(path, parent);
                 self.findings.fault(place, path, format!("is required: {why}"));
-                Some(kind.placeholder())
+                None
             }
         }
     }
@@ -238,7 +261,7 @@ fn meant(given: &str, keys: &'static [Key]) -> String {
     }
     for key in keys {
         if let Holds::Group(below) = key.holds
-            && below.iter().any(|below| below.name == given)
+            && below.keys.iter().any(|below| below.name == given)
         {
             return format!("; `{given}` belongs under `{}`", key.name);
         }
@@ -269,10 +292,26 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A group with its own path, so that whoever uses it can say which one it was.
-fn with_path(mut group: Value, path: &str) -> Value {
-    if let Value::Object(values) = &mut group {
+/// A group with its own path, so that whoever uses it can say which one it was; a `Config` knows of no path.
+fn with_path(mut values: Value, group: Group, path: &str) -> Value {
+    let of_config = (group.defaults)();
+    if let Value::Object(values) = &mut values
+        && group.keys.iter().any(|key| !of_config.contains_key(key.name))
+    {
         values.insert("path".to_owned(), json!(path));
     }
-    group
+    values
+}
+
+/// Stands in for a value that is missing or wrong while the rest is checked.
+fn stand_in(key: &Key) -> Value {
+    match key.holds {
+        Holds::One(_, Absent::Unset(_)) | Holds::Choice(_) => Value::Null,
+        Holds::One(Kind::Flag, _) => json!(false),
+        Holds::One(Kind::Number { .. }, _) => json!(1),
+        Holds::One(Kind::Time { .. }, _) => json!("1ms"),
+        Holds::One(Kind::Choice(words), _) => json!(words.first()),
+        Holds::One(..) => json!(""),
+        _ => json!([]),
+    }
 }

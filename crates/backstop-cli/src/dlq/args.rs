@@ -94,9 +94,9 @@ pub(crate) struct Web {
     /// A private network that the URL may be in, such as 127.0.0.0/8; may be given several times.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow_network: Vec<String>,
-    /// How long an answer may take.
-    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
-    pub(crate) timeout: Duration,
+    /// How long an answer may take: 15s from a web server, 30s from brokers, unless this says otherwise.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

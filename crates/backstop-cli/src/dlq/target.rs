@@ -7,8 +7,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
+use backstop_core::setting::SettingFault;
 use backstop_core::{CloudEvent, Failure, Sink};
-use backstop_http::{Webhook, WebhookBuilder};
+use backstop_http::Webhook;
 use backstop_kafka::Publisher;
 
 use super::args::Web;
@@ -69,12 +70,29 @@ impl Target {
 }
 
 fn webhook(url: &str, web: &Web) -> anyhow::Result<Webhook> {
-    let mut webhook = Webhook::to(url).timeout(web.timeout);
+    let mut config = backstop_http::Config::to(url);
+    config.timeout = web.timeout.unwrap_or(config.timeout);
+    config.allowed_networks.clone_from(&web.allow_network);
     for secret in &web.secret {
-        webhook = webhook.secret(config::secret(secret).context("--secret cannot be used")?);
+        config.secrets.push(config::secret(secret).context("--secret cannot be used")?.into());
     }
-    let webhook = web.allow_network.iter().fold(webhook, WebhookBuilder::allow_network);
-    Ok(webhook.build()?)
+    match Webhook::of(config).build() {
+        Err(backstop_http::Error::Settings { faults, .. }) => bail!("{}", by_flag(&faults)),
+        built => Ok(built?),
+    }
+}
+
+/// All faults in one line, each by the flag that sets it.
+fn by_flag(faults: &[SettingFault]) -> String {
+    let flag = |fault: &SettingFault| match fault.setting {
+        "url" | "bootstrap-servers" | "topic" => "--to",
+        "secrets" => "--secret",
+        "allowed-networks" => "--allow-network",
+        "timeout" => "--timeout",
+        other => other,
+    };
+    let told = faults.iter().map(|fault| format!("{} {}", flag(fault), fault.rule));
+    told.collect::<Vec<_>>().join("; ").replace("`allowed-networks`", "--allow-network")
 }
 
 /// From `host:port,host:port/topic`.
@@ -82,7 +100,12 @@ fn publisher(place: &str, web: &Web) -> anyhow::Result<Publisher> {
     let Some((brokers, topic)) = place.split_once('/') else {
         bail!("--to names no topic; write kafka://host:port/topic");
     };
-    Ok(Publisher::to(brokers, topic).timeout(web.timeout).build()?)
+    let mut config = backstop_kafka::Config::to(brokers, topic);
+    config.timeout = web.timeout.unwrap_or(config.timeout);
+    match Publisher::of(config).build() {
+        Err(backstop_kafka::Error::Settings { faults, .. }) => bail!("{}", by_flag(&faults)),
+        built => Ok(built?),
+    }
 }
 
 /// Opens a file behind its last whole line.

@@ -1,8 +1,26 @@
 //! A handler that writes a line for each event: to try a daemon out, and to see what would be sent.
 
+use backstop_core::config;
 use backstop_core::{Event, Failure, Handler, Outcome};
 
-use crate::config::settings::{self, Level};
+backstop_core::choice! {
+    /// How loud a line is.
+    pub(crate) enum Level {
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+    }
+}
+
+config! {
+    /// What the handler is set up with.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct Config {
+        /// How loud the line is. It names the event and never shows its payload.
+        level: Level = Level::Info => "level": one(Level::KIND);
+    }
+}
 
 /// Writes who an event is, and never what it says.
 #[derive(Debug)]
@@ -12,8 +30,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub(crate) fn new(outbox: &str, settings: &settings::Log) -> Self {
-        Self { outbox: outbox.to_owned(), level: settings.level }
+    pub(crate) fn new(outbox: &str, config: Config) -> Self {
+        Self { outbox: outbox.to_owned(), level: config.level }
     }
 }
 

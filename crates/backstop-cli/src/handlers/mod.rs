@@ -1,9 +1,5 @@
 //! Handlers made from settings: where an event goes once it is claimed.
-//!
-//! Each kind is a file of its own.
 
-mod http;
-mod kafka;
 mod log;
 
 use std::sync::Arc;
@@ -13,15 +9,21 @@ use backstop_core::handler::SharedHandler;
 use backstop_core::inspect::Inspect;
 use backstop_core::setting::SettingFault;
 use backstop_core::target;
+use backstop_http::Webhook;
+use backstop_kafka::Publisher;
 
-use crate::config::settings::{self, Handler, Http, Kafka};
+use crate::config::settings::Handler;
+
+pub(crate) use log::Config as Log;
+#[cfg(test)]
+pub(crate) use log::Level;
 
 /// Where the events of a handler go.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Target<'a> {
-    Log(&'a settings::Log),
-    Http(&'a Http),
-    Kafka(&'a Kafka),
+    Log(&'a Log),
+    Http(&'a backstop_http::Config),
+    Kafka(&'a backstop_kafka::Config),
 }
 
 impl<'a> Target<'a> {
@@ -42,14 +44,27 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Whether a handler can be made from the settings, without making one.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// What keeps a handler from being made of the settings, found without making one.
+    pub(crate) fn faults(&self) -> Vec<SettingFault> {
         match self {
-            Self::Log(_) => Ok(()),
-            Self::Http(settings) => http::check(settings),
-            Self::Kafka(settings) => kafka::check(settings),
+            Self::Log(_) => Vec::new(),
+            Self::Http(config) => match Webhook::of((*config).clone()).check() {
+                Err(backstop_http::Error::Settings { faults, .. }) => faults,
+                _ => Vec::new(),
+            },
+            Self::Kafka(config) => match Publisher::of((*config).clone()).check() {
+                Err(backstop_kafka::Error::Settings { faults, .. }) => faults,
+                _ => Vec::new(),
+            },
         }
     }
+}
+
+/// What the handlers of a daemon share: connections, where their settings are equal.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    http: backstop_http::Connections,
+    kafka: backstop_kafka::Connections,
 }
 
 /// A handler that was made, and its target by name where it has one that can be away.
@@ -70,24 +85,55 @@ impl Made {
 }
 
 /// Makes the handler of these settings, for the outbox of that name and some of its events.
-pub(crate) fn build(outbox: &str, used_for: &str, target: Target<'_>) -> anyhow::Result<Made> {
+pub(crate) fn build(
+    outbox: &str,
+    used_for: &str,
+    target: Target<'_>,
+    shared: &Shared,
+) -> anyhow::Result<Made> {
     match target {
-        Target::Log(settings) => Ok(Made::alone(log::Log::new(outbox, settings))),
-        Target::Http(settings) => {
-            let webhook = http::begun(outbox, settings).used_for(used_for).build()?;
+        Target::Log(config) => Ok(Made::alone(log::Log::new(outbox, *config))),
+        Target::Http(config) => {
+            let mut config = config.clone();
+            say_source(&mut config.target, outbox);
+            let webhook = Webhook::of(config).used_for(used_for).connections(&shared.http).build()?;
             let target = webhook.target().clone();
             Ok(Made::towards(webhook, target))
         }
-        Target::Kafka(settings) => {
-            let publisher = kafka::begun(outbox, settings).used_for(used_for).build()?;
+        Target::Kafka(config) => {
+            let mut config = config.clone();
+            say_source(&mut config.target, outbox);
+            let publisher = Publisher::of(config).used_for(used_for).connections(&shared.kafka).build()?;
             let target = publisher.target().clone();
             Ok(Made::towards(publisher, target))
         }
     }
 }
 
-/// All faults in one line, each setting by its key in the settings file.
-fn told(faults: &[SettingFault], key: impl Fn(&SettingFault) -> &'static str) -> String {
-    let told: Vec<_> = faults.iter().map(|fault| format!("{} {}", key(fault), fault.rule)).collect();
-    told.join("; ")
+/// Events come from the outbox of that name, unless the settings say something else.
+fn say_source(config: &mut target::Config, outbox: &str) {
+    config.source.get_or_insert_with(|| format!("/outbox/{outbox}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn handlers_with_equal_settings_share_their_connections() {
+        let shared = Shared::default();
+        let hook = |path: &str| backstop_http::Config::to(format!("https://example.com/{path}"));
+        let topic = |name: &str| backstop_kafka::Config::to("127.0.0.1:9", name);
+        let hooks = [hook("placed"), hook("paid")];
+        let topics = [topic("orders"), topic("refunds")];
+        let targets = hooks.iter().map(Target::Http).chain(topics.iter().map(Target::Kafka));
+        let made: Vec<_> =
+            targets.map(|target| build("orders", "orders: T", target, &shared).unwrap()).collect();
+        assert_eq!((made.len(), shared.http.count(), shared.kafka.count()), (4, 1, 1));
+        let other = backstop_http::Config { idle_connections: 1, ..hook("other") };
+        let other = build("orders", "orders: U", Target::Http(&other), &shared).unwrap();
+        assert_eq!(shared.http.count(), 2);
+        drop((made, other));
+        assert_eq!((shared.http.count(), shared.kafka.count()), (0, 0));
+    }
 }

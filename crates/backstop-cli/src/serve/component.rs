@@ -7,6 +7,7 @@ use backstop_core::inspect::Inspect;
 
 use super::{letters, outboxes};
 use crate::config::{Sections, Settings};
+use crate::handlers::Shared;
 
 pub(super) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -39,7 +40,7 @@ pub(super) fn make(settings: Settings, sections: &Sections) -> anyhow::Result<Ve
     // First what others lean on.
     let letters = letters::open(settings.dlq, sections)?;
     let mut components: Vec<Box<dyn Component>> = Vec::new();
-    for outbox in outboxes::make(settings.outbox, &letters)? {
+    for outbox in outboxes::make(settings.outbox, &letters, &Shared::default())? {
         components.push(Box::new(outbox));
     }
     for directory in letters.into_values() {

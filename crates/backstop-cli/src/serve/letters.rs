@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use backstop_core::inspect::Inspect;
-use backstop_disk::dlq::{self, DeadLetters};
+use backstop_disk::dlq::{DeadLetters, Setup};
 
 use super::beside::Beside;
 use super::component::Component;
@@ -41,24 +41,18 @@ pub(super) fn open(settings: Vec<Dlq>, sections: &Sections) -> anyhow::Result<BT
     let several = settings.len() > 1;
     let mut opened = BTreeMap::new();
     for dlq in settings {
-        let letters = DeadLetters::open(settings_of(&dlq, several))
+        let letters = DeadLetters::open(setup(&dlq, several))
             .with_context(|| format!("{} cannot be used", sections.told(&dlq.path)))?;
         opened.insert(dlq.name, Opened { path: dlq.path, letters });
     }
     Ok(opened)
 }
 
-fn settings_of(dlq: &Dlq, several: bool) -> dlq::Settings {
-    let Dlq { name, directory, create, details, rolling, .. } = dlq;
-    let prefix = if several { format!("dlq.{name}") } else { "dlq".to_owned() };
-    let settings = dlq::Settings::at(directory).name(name).create(*create).details(*details);
-    let settings = settings.metrics_prefix(prefix);
-    if !rolling.enabled {
-        return settings;
+/// Among several, metrics carry the name.
+fn setup(Dlq { name, config, .. }: &Dlq, several: bool) -> Setup {
+    let mut config = config.clone();
+    if several {
+        config.metrics_prefix.get_or_insert_with(|| format!("dlq.{name}"));
     }
-    settings.rolling(dlq::Rolling {
-        max_bytes: rolling.max_bytes,
-        max_age: rolling.max_age,
-        idle: rolling.idle,
-    })
+    Setup::from(config).name(name)
 }

@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use backstop_admin::metrics::{self, PrometheusHandle};
-use backstop_admin::{Admin, Listening, Role, Token};
+use backstop_admin::{Admin, Listening};
 use backstop_core::Shutdown;
 use backstop_core::inspect::Inspect;
 
-use crate::config::settings::{self, Server};
 use crate::config::{self, Sections};
 use crate::plain;
 use crate::signals::asked_to_end;
@@ -67,24 +66,14 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
 
 /// Takes the port of the desk, if it is wanted, and shows all components as starting.
 async fn open_desk(
-    server: &Server,
+    server: &backstop_admin::Config,
     prometheus: Option<PrometheusHandle>,
     shown: Vec<Arc<dyn Inspect>>,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(prometheus) = prometheus else { return Ok(None) };
-    let admin = Admin::new().metrics(move || prometheus.render()).hosts(server.hosts.iter().cloned());
-    let admin = admin.tokens(server.tokens.iter().filter_map(token));
+    let admin = Admin::of(server).metrics(move || prometheus.render());
     let admin = shown.into_iter().fold(admin, Admin::watch);
     admin.bind(server.address).await.map(Some).context("server cannot be started")
-}
-
-fn token(token: &settings::Token) -> Option<Token> {
-    let role = match token.role {
-        settings::Role::Viewer => Role::Viewer,
-        settings::Role::Operator => Role::Operator,
-        settings::Role::Admin => Role::Admin,
-    };
-    Token::from_hash(&token.name, role, &token.sha256)
 }
 
 /// Starts one after the other, up to the first that fails.

@@ -16,6 +16,7 @@ use super::slot::Slot;
 use super::wiring::Wiring;
 use crate::commands::told;
 use crate::config::settings::{self, Outbox as Settings};
+use crate::handlers::Shared;
 
 /// An outbox of a settings file.
 pub(super) struct Served {
@@ -31,10 +32,11 @@ pub(super) struct Served {
 pub(super) fn make(
     settings: Vec<Settings>,
     letters: &BTreeMap<String, Opened>,
+    shared: &Shared,
 ) -> anyhow::Result<Vec<Served>> {
     let several = settings.len() > 1;
     let make = |settings| {
-        let wiring = Wiring::of(&settings, letters)?;
+        let wiring = Wiring::of(&settings, letters, shared)?;
         let slot = Arc::new(Slot::new("outbox", &settings.name));
         Ok(Served { settings, several, wiring, slot, running: None })
     };

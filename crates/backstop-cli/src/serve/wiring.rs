@@ -14,7 +14,7 @@ use backstop_sql::outbox::{Builder, Delivering};
 use super::beside::Beside;
 use super::letters::Opened;
 use crate::config::settings::{Handler, Mode, Outbox};
-use crate::handlers::{self, Made, Target};
+use crate::handlers::{self, Made, Shared, Target};
 
 /// What an outbox is connected to.
 #[derive(Default)]
@@ -34,7 +34,11 @@ struct Wired {
 
 impl Wiring {
     /// Makes the handlers of an outbox. Nothing is sent, and brokers that are away hold nothing up.
-    pub(super) fn of(outbox: &Outbox, letters: &BTreeMap<String, Opened>) -> anyhow::Result<Self> {
+    pub(super) fn of(
+        outbox: &Outbox,
+        letters: &BTreeMap<String, Opened>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
         if outbox.mode == Mode::WriterOnly {
             return Ok(Self::default());
         }
@@ -44,8 +48,8 @@ impl Wiring {
         for handler in &outbox.handlers {
             let target = Target::of(handler).into_iter().next().context("a handler names no target")?;
             let used_for = used_for(outbox, handler);
-            let made =
-                handlers::build(&outbox.name, &used_for, target).with_context(|| handler.path.clone())?;
+            let made = handlers::build(&outbox.name, &used_for, target, shared)
+                .with_context(|| handler.path.clone())?;
             wiring.add(&used_for, handler, made, find(&handler.dlq));
         }
         Ok(wiring)

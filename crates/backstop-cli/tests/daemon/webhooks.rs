@@ -39,3 +39,45 @@ server: {{address: '127.0.0.1:0'}}
     let ended = daemon.end("-TERM").with(0);
     assert!(!ended.complained.contains("MfKQ9r8G"), "no secret is logged");
 }
+
+#[tokio::test]
+async fn headers_source_and_breaker_of_the_settings_file_are_kept() {
+    let receiver = Receiver::answering(503);
+    let settings = format!(
+        "outbox:
+  name: orders
+  database: {{url: 'sqlite:orders.db'}}
+  poller: {{interval-ms: 50}}
+  handlers:
+    - aggregate-type: Order
+      event-type: OrderPlaced
+      http:
+        url: {}
+        name: billing
+        source: /shop
+        headers:
+          authorization: env:HOOK_TOKEN
+          x-tenant: acme
+        allowed-networks: 127.0.0.1
+        pause: 10ms
+        breaker: {{consecutive-failures: 1, wait-duration-in-open-state-ms: 1h}}
+server: {{address: '127.0.0.1:0'}}
+",
+        receiver.url()
+    );
+    let place = Place::with(&settings).variable("HOOK_TOKEN", "Bearer T0ken");
+    let daemon = place.serve();
+    let orders = place.orders().await;
+    orders.insert("o-1").await;
+
+    let request = receiver.next().unwrap_or_else(|| panic!("{}", daemon.log()));
+    assert_eq!(request.header("authorization"), Some("bearer t0ken"), "{}", request.head);
+    assert_eq!(request.header("x-tenant"), Some("acme"), "{}", request.head);
+    assert!(request.body.contains(r#""source":"/shop""#), "{}", request.body);
+    // One failure opens the breaker; by default it takes five.
+    let told =
+        daemon.wait_for(|| daemon.log().lines().find(|line| line.contains("left alone")).map(str::to_owned));
+    assert!(told.contains("billing"), "{told}");
+    let ended = daemon.end("-TERM").with(0);
+    assert!(!ended.complained.contains("T0ken"), "no header's value is logged");
+}

@@ -88,10 +88,10 @@ fn bad_input_is_told_in_a_sentence() {
     let path = text(place.path());
     for (arguments, told) in [
         (&["--to", "http://127.0.0.1:9/"][..], "127.0.0.1"),
-        (&["--to", "https://"], "the webhook cannot be built: url"),
+        (&["--to", "https://"], "--to must be a URL"),
         (&["--to", "https://example.com", "--secret", SECRET], "give env:NAME or file:PATH"),
         (&["--to", "https://example.com", "--secret", "env:NOT_SET"], "NOT_SET is not set"),
-        (&["--to", "https://example.com", "--allow-network", "here"], "allow_network"),
+        (&["--to", "https://example.com", "--allow-network", "here"], "--allow-network must be a network"),
         (&["--to", "-", "--secret", "env:X"], "are for a URL"),
     ] {
         let output = dlq(&[&["redrive", path][..], arguments].concat());

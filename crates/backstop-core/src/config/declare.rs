@@ -19,7 +19,7 @@
 ///         ..field: shared::Config = shared::Config::default() => { name: Type }
 ///     }
 ///     rules: check_between;         // fn(&Config, &mut Faults), for what must hold between settings
-///     setters: Builder.config;      // fluent setters for a builder with such a field
+///     setters: Builder.config;      // fluent setters for a builder with such a field; a group has none
 /// }
 /// ```
 ///
@@ -121,7 +121,7 @@ macro_rules! config {
 
         $crate::config!(
             @setters $vis [$($builder $config)?]
-            [$([$field, $type, [$($meaning)+], [$crate::config!(@default_in_words $default $(, $absent($why))?)]])*]
+            [$([$holds $field, $type, [$($meaning)+], [$crate::config!(@default_in_words $default $(, $absent($why))?)]])*]
             [$($flat, $flat_type, $([$flat_field, $flat_field_type])*)?]
         );
     };
@@ -130,7 +130,7 @@ macro_rules! config {
     (@default_in_words $default:expr) => { ::std::concat!("\nDefaults to `", ::std::stringify!($default), "`.") };
     (@default_in_words $default:expr, required($why:literal)) => { ::std::concat!("\nRequired: ", $why, ".") };
     (@default_in_words $default:expr, unset($why:literal)) => {
-        ::std::concat!("\nDefaults to nothing set: ", $why, ".")
+        ::std::concat!("\nDefaults to `", ::std::stringify!($default), "`. Without a value: ", $why, ".")
     };
 
     // All keys of a struct, with those of the one that is spread in it.
@@ -216,22 +216,29 @@ macro_rules! config {
         }
     };
 
+    // A group has none: what a builder calls it, and whether it is flat there, is the builder's matter.
+    (@setter group $($rest:tt)*) => {};
+    (
+        @setter $holds:ident $vis:vis [$config:ident]
+        $field:ident, $type:ty, [$($meaning:literal)+], [$default:expr]
+    ) => {
+        $(#[doc = $meaning])+
+        #[doc = $default]
+        $vis fn $field(mut self, $field: impl $crate::config::Given<$type>) -> Self {
+            self.$config.$field = $crate::config::Given::given($field);
+            self
+        }
+    };
+
     // Setters of a builder. What is listed of the spread struct must be all that it has.
     (@setters $vis:vis [] [$($own:tt)*] [$($flat:tt)*]) => {};
     (
         @setters $vis:vis [$builder:ident $config:ident]
-        [$([$field:ident, $type:ty, [$($meaning:literal)+], [$default:expr]])*]
+        [$([$holds:ident $field:ident, $type:ty, [$($meaning:literal)+], [$default:expr]])*]
         [$($flat:ident, $flat_type:ty, $([$flat_field:ident, $flat_field_type:ty])*)?]
     ) => {
         impl $builder {
-            $(
-                $(#[doc = $meaning])+
-                #[doc = $default]
-                $vis fn $field(mut self, $field: impl $crate::config::Given<$type>) -> Self {
-                    self.$config.$field = $crate::config::Given::given($field);
-                    self
-                }
-            )*
+            $($crate::config!(@setter $holds $vis [$config] $field, $type, [$($meaning)+], [$default]);)*
             $($(
                 #[doc = ::std::concat!(
                     "Sets [`", ::std::stringify!($flat_field), "`](", ::std::stringify!($flat_type), "::",

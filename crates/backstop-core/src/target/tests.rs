@@ -2,20 +2,25 @@
 
 use super::*;
 use crate::SystemClock;
+use crate::breaker;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn standing(config: Config) -> Standing {
+fn standing(config: breaker::Config) -> Standing {
     Standing { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
 }
 
 fn pace() -> Pace {
-    Pace { pause: SECOND, park: 60 * SECOND }
+    patience(default_breaker()).pace()
+}
+
+fn patience(breaker: breaker::Config) -> Config {
+    Config { breaker, pause: SECOND, park: 60 * SECOND, ..Config::default() }
 }
 
 #[test]
 fn a_target_that_asks_for_time_is_held_for_the_longest_that_it_asked_for() {
-    let mut standing = standing(Config::default());
+    let mut standing = standing(breaker::Config::default());
     let now = Tick::ZERO;
     assert_eq!(standing.wait(Some(10 * SECOND), now, pace(), Jitter::NONE), 11 * SECOND);
     assert_eq!(standing.wait(Some(5 * SECOND), now, pace(), Jitter::NONE), 6 * SECOND);
@@ -25,7 +30,11 @@ fn a_target_that_asks_for_time_is_held_for_the_longest_that_it_asked_for() {
 
 #[test]
 fn an_open_breaker_is_waited_for_and_the_wait_is_spread() {
-    let config = Config { consecutive_failures: Some(1), wait_in_open: 30 * SECOND, ..Config::default() };
+    let config = breaker::Config {
+        consecutive_failures: Some(1),
+        wait_in_open: 30 * SECOND,
+        ..breaker::Config::default()
+    };
     let mut standing = standing(config);
     let call = standing.breaker.admit(Tick::ZERO).unwrap();
     standing.breaker.record(call, false, SECOND, Tick::ZERO);
@@ -38,7 +47,7 @@ fn an_open_breaker_is_waited_for_and_the_wait_is_spread() {
 
 #[test]
 fn without_anything_to_wait_for_the_pause_is_all() {
-    let mut standing = standing(Config::default());
+    let mut standing = standing(breaker::Config::default());
     assert_eq!(standing.wait(None, Tick::ZERO, pace(), Jitter::NONE), SECOND);
     standing.disabled = true;
     assert_eq!(standing.admit(Tick::ZERO, pace(), Jitter::NONE), Err(60 * SECOND));
@@ -46,13 +55,13 @@ fn without_anything_to_wait_for_the_pause_is_all() {
 
 #[test]
 fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
-    let config = Config {
+    let config = breaker::Config {
         consecutive_failures: Some(1),
         wait_in_open: Duration::ZERO,
         half_open_calls: 1,
-        ..Config::default()
+        ..breaker::Config::default()
     };
-    let target = Target::new("test", "t", config, pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
     target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
 
@@ -66,7 +75,7 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
 
 #[test]
 fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
-    let target = Target::new("test", "t", default_breaker(), pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
     let rule =
         |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().rule(verdict, Jitter::NONE);
     rule(7, Verdict::Done);
@@ -82,7 +91,7 @@ fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
 
 #[test]
 fn what_a_target_says_of_itself_is_shown_without_passwords() {
-    let target = Target::new("test", "t", default_breaker(), pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
     let why = "moved to https://joe:s3cret@h/".to_owned();
     let away = Verdict::Unavailable { wait: Some(SECOND), why };
     target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
@@ -92,8 +101,8 @@ fn what_a_target_says_of_itself_is_shown_without_passwords() {
 #[test]
 fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     let clock = Arc::new(SystemClock);
-    let config = Config { wait_in_open: Duration::ZERO, ..default_breaker() };
-    let target = Target::new("test", "t", config, pace(), clock);
+    let config = breaker::Config { wait_in_open: Duration::ZERO, ..default_breaker() };
+    let target = Target::new("test", "t", &patience(config), clock);
     for _ in 0..5 {
         let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
         target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
@@ -108,13 +117,13 @@ fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
 
 #[test]
 fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
-    let config = Config {
+    let config = breaker::Config {
         consecutive_failures: Some(1),
         wait_in_open: Duration::ZERO,
         half_open_calls: 1,
-        ..Config::default()
+        ..breaker::Config::default()
     };
-    let target = Target::new("test", "t", config, pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let given_up = target.admit(Jitter::NONE).ok().unwrap();
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
     target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
@@ -125,8 +134,8 @@ fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
 }
 
 fn opening_at_once() -> Target {
-    let config = Config { consecutive_failures: Some(1), ..Config::default() };
-    Target::new("test", "t", config, pace(), Arc::new(SystemClock))
+    let config = breaker::Config { consecutive_failures: Some(1), ..breaker::Config::default() };
+    Target::new("test", "t", &patience(config), Arc::new(SystemClock))
 }
 
 #[test]
@@ -158,7 +167,7 @@ fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
 
 #[test]
 fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
-    let target = Target::new("test", "t", Config::default(), pace(), Arc::new(SystemClock));
+    let target = Target::new("test", "t", &patience(breaker::Config::default()), Arc::new(SystemClock));
     let busy = Verdict::Unavailable { wait: Some(3600 * SECOND), why: "busy".to_owned() };
     target.admit(Jitter::NONE).ok().unwrap().rule(busy, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_err());

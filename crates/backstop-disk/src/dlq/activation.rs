@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use backstop_core::SharedSink;
 use tracing::warn;
 
-use super::settings::Settings;
+use super::config::Setup;
 use super::sink::DlqSink;
 
 /// The variables that name the directory; the first that is set and not empty counts.
@@ -14,7 +14,7 @@ const VARIABLES: [&str; 2] = ["BACKSTOP_DLQ_DIR", "CELLOS_DLQ_DIR"];
 /// Wraps the sink, or gives it back as it is.
 pub(super) fn activate(inner: SharedSink, look_up: impl Fn(&str) -> Option<OsString>) -> SharedSink {
     let Some((variable, directory)) = named(look_up) else { return inner };
-    match DlqSink::open(inner.clone(), Settings::at(&directory)) {
+    match DlqSink::open(inner.clone(), Setup::at(&directory)) {
         Ok(sink) => SharedSink::new(sink),
         Err(error) => {
             warn!(

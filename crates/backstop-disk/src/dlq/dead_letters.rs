@@ -9,10 +9,10 @@ use backstop_core::inspect::{Inspect, Report};
 use backstop_core::redact::redacted;
 use backstop_core::{CloudEvent, Failure, telemetry};
 
+use super::config::Setup;
 use super::directory;
 use super::look::Looking;
 use super::record::{self, Details};
-use super::settings::Settings;
 use super::writer::{self, Letter};
 use crate::Error;
 use crate::group_commit::GroupCommit;
@@ -24,12 +24,12 @@ use crate::group_commit::GroupCommit;
 ///
 /// ```
 /// use backstop_core::{Clock, CloudEvent, Event, SystemClock, burial::{Bury, Cause}};
-/// use backstop_disk::dlq::{DeadLetters, Directory, Filter, Settings};
+/// use backstop_disk::dlq::{DeadLetters, Directory, Filter, Setup};
 ///
 /// # let place = backstop_testkit::servers::directory();
 /// # let path = place.path();
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let letters = DeadLetters::open(Settings::at(path).details(true))?;
+/// let letters = DeadLetters::open(Setup::at(path).details(true))?;
 /// // Outbox::single_node(pool).dead_letters(letters.clone()) …
 ///
 /// let order = Event::of("OrderPlaced").id("42").json(&["tea"])?;
@@ -50,7 +50,7 @@ pub struct DeadLetters {
 
 #[derive(Debug)]
 struct Shared {
-    settings: Settings,
+    settings: Setup,
     writer: GroupCommit<Letter>,
     metrics: Arc<telemetry::Dlq>,
     /// Why the last event could not be stored; none after one that was.
@@ -60,9 +60,11 @@ struct Shared {
 
 impl DeadLetters {
     /// Opens a directory that must be usable: otherwise the error says what is wrong with it.
-    pub fn open(settings: Settings) -> Result<Self, Error> {
+    pub fn open(setup: impl Into<Setup>) -> Result<Self, Error> {
+        let settings = setup.into();
+        settings.check()?;
         directory::prepare(&settings)?;
-        let metrics = Arc::new(telemetry::Dlq::new(settings.metrics_prefix.as_str()));
+        let metrics = Arc::new(settings.metrics());
         let writer = writer::start(&settings, Arc::clone(&metrics))
             .map_err(|source| Error::Write { doing: "start the writer", source })?;
         let target = settings.target.as_deref().map(Arc::from);
@@ -70,7 +72,7 @@ impl DeadLetters {
         Ok(Self { shared: Arc::new(Shared { settings, writer, metrics, trouble, looking }), target })
     }
 
-    /// The same directory for events that were to go there, where [`Settings::details`] are written down.
+    /// The same directory for events that were to go there, where [`Setup::details`] are written down.
     pub fn towards(&self, target: impl Into<Arc<str>>) -> Self {
         Self { shared: Arc::clone(&self.shared), target: Some(target.into()) }
     }
@@ -85,7 +87,7 @@ impl DeadLetters {
         &self.shared.metrics
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Setup {
         &self.shared.settings
     }
 
@@ -107,7 +109,7 @@ impl DeadLetters {
     }
 
     async fn write(&self, event: &CloudEvent, cause: &Cause) -> Result<(), Error> {
-        let details = self.settings().details.then(|| Details::of(cause, self.target.as_deref()));
+        let details = self.settings().config.details.then(|| Details::of(cause, self.target.as_deref()));
         let line = record::line(event, &redacted(&cause.error), details.as_ref())?;
         self.shared.writer.store(Letter { event: event.clone(), failed_at: cause.failed_at, line }).await
     }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::config::Setup;
 use super::entries::Entries;
 use super::entry::{Damaged, Found, Place};
 use super::export::{self, Exported, Form};
@@ -14,7 +15,6 @@ use super::letters::Letters;
 use super::name;
 use super::purge::Purge;
 use super::redrive::Redrive;
-use super::settings::Settings;
 use crate::Error;
 use crate::fs::{Disk, Filesystem};
 
@@ -141,10 +141,11 @@ impl Directory {
 }
 
 /// Makes sure that events can be stored: what is checked now does not surprise anybody later.
-pub(super) fn prepare(settings: &Settings) -> Result<(), Error> {
-    let Settings { path, filesystem, .. } = settings;
-    let unwritable = |source| Error::Unwritable { path: path.clone(), source };
-    if settings.create {
+pub(super) fn prepare(settings: &Setup) -> Result<(), Error> {
+    let Setup { filesystem, .. } = settings;
+    let path = settings.path();
+    let unwritable = |source| Error::Unwritable { path: path.to_owned(), source };
+    if settings.config.create {
         create(path, &**filesystem).map_err(unwritable)?;
     }
     must_be_directory(path, &**filesystem)?;
@@ -183,8 +184,9 @@ fn must_be_directory(path: &Path, filesystem: &dyn Filesystem) -> Result<(), Err
 
 /// Makes a file, writes, renames and removes it: modes mislead where root or a read-only mount is involved, and a disk
 /// that is full of data may still have room for names.
-pub(super) fn probe(settings: &Settings) -> io::Result<()> {
-    let Settings { path, filesystem, clock, .. } = settings;
+pub(super) fn probe(settings: &Setup) -> io::Result<()> {
+    let Setup { filesystem, clock, .. } = settings;
+    let path = settings.path();
     let fresh = || path.join(name::draft(clock.now(), fastrand::u64(..)));
     let (first, second) = (fresh(), fresh());
     let written = filesystem.create_new(&first)?.write_all(b"\n");

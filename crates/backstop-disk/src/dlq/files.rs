@@ -10,8 +10,8 @@ use std::thread;
 
 use backstop_core::{Clock, telemetry};
 
+use super::config::Setup;
 use super::name;
-use super::settings::Settings;
 use super::together::Together;
 use super::writer::Letter;
 use crate::Error;
@@ -53,9 +53,9 @@ impl Commit<Letter> for Arc<Files> {
 }
 
 impl Files {
-    pub(super) fn new(settings: &Settings, metrics: Arc<telemetry::Dlq>) -> Self {
+    pub(super) fn new(settings: &Setup, metrics: Arc<telemetry::Dlq>) -> Self {
         Self {
-            directory: settings.path.clone(),
+            directory: settings.path().to_owned(),
             filesystem: Arc::clone(&settings.filesystem),
             clock: Arc::clone(&settings.clock),
             metrics,

@@ -16,8 +16,8 @@ use backstop_core::{Clock, CloudEvent, SystemClock, Timestamp};
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
+use super::config::Setup;
 use super::dead_letters::DeadLetters;
-use super::settings::Settings;
 use super::{directory, name, record};
 
 /// Counting stops here: beyond it "10,000+" says enough.
@@ -63,13 +63,13 @@ impl Looking {
         }
     }
 
-    async fn look(&self, settings: &Settings) -> Look {
+    async fn look(&self, settings: &Setup) -> Look {
         let Ok(look) = self.last.ask(self.wait_for_one(settings)).await;
         look
     }
 
     /// Waits for the look under way, or begins one. That nothing was found out is an answer too.
-    async fn wait_for_one(&self, settings: &Settings) -> Result<(Look, Duration), Infallible> {
+    async fn wait_for_one(&self, settings: &Setup) -> Result<(Look, Duration), Infallible> {
         let mut running = self.running.lock().await;
         let answer = timeout(PATIENCE, running.get_or_insert_with(|| begin(settings.clone()))).await;
         if answer.is_ok() {
@@ -85,7 +85,7 @@ impl Looking {
 }
 
 /// Begins a look on a thread that nobody waits for when the process ends.
-fn begin(settings: Settings) -> oneshot::Receiver<(Look, Duration)> {
+fn begin(settings: Setup) -> oneshot::Receiver<(Look, Duration)> {
     let (sender, receiver) = oneshot::channel();
     // Without a thread the sender is dropped, which says that nobody looks.
     let _ = thread::Builder::new().name("backstop-dlq-look".to_owned()).spawn(move || {
@@ -97,7 +97,7 @@ fn begin(settings: Settings) -> oneshot::Receiver<(Look, Duration)> {
 }
 
 impl Look {
-    fn at(settings: &Settings) -> Self {
+    fn at(settings: &Setup) -> Self {
         let (count, oldest) = match names(settings) {
             Ok(found) => found,
             Err(error) => return Self::down(&format!("it cannot be read: {error}")),
@@ -116,7 +116,7 @@ impl Look {
 }
 
 /// How many files there are, up to the cap, and the oldest of those, the oldest first.
-fn names(settings: &Settings) -> io::Result<(Count, Vec<String>)> {
+fn names(settings: &Setup) -> io::Result<(Count, Vec<String>)> {
     let mut count = 0;
     let mut oldest = BinaryHeap::with_capacity(SHOWN + 1);
     for name in settings.filesystem.names(settings.path())? {
@@ -137,7 +137,7 @@ fn names(settings: &Settings) -> io::Result<(Count, Vec<String>)> {
 }
 
 /// The first event of a file; nothing if it is damaged, or too long for a page.
-fn shown(settings: &Settings, name: &str) -> io::Result<Option<Troubled>> {
+fn shown(settings: &Setup, name: &str) -> io::Result<Option<Troubled>> {
     let file = settings.filesystem.open(&settings.path().join(name))?;
     let mut line = Vec::new();
     BufReader::new(file.take(SHOWN_BYTES)).read_until(b'\n', &mut line)?;
@@ -166,12 +166,11 @@ fn troubled(event: &CloudEvent, error: String, tries: u32, failed_at: Option<Tim
 
 const STORED: &str = "stored";
 
-fn stored(settings: &Settings, count: Count) -> Place {
-    let meaning = match settings.rolling {
-        None => "Failed events, a file each. Nothing happens until somebody sends them again or purges them.",
-        Some(_) => {
-            "Files with failed events. Nothing happens until somebody sends them again or purges them."
-        }
+fn stored(settings: &Setup, count: Count) -> Place {
+    let meaning = if settings.config.rolling.enabled {
+        "Files with failed events. Nothing happens until somebody sends them again or purges them."
+    } else {
+        "Failed events, a file each. Nothing happens until somebody sends them again or purges them."
     };
     Place { name: STORED, meaning, count }
 }

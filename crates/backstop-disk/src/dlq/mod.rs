@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `<millis>-<id>.jsonl` | one failed event: when it failed, and its id |
 //! | `<millis>-<id>-<hash>.jsonl` | the same, where the plain name would not do |
-//! | `<millis>-rolling-<number>.jsonl` | many events, one to a line, if [`Settings::rolling`] is set |
+//! | `<millis>-rolling-<number>.jsonl` | many events, one to a line, if [`Setup::rolling`] is set |
 //! | `.<millis>-<number>.tmp` | being written, or left by a crash: nothing that anybody was told is safe |
 //! | `.<hash>.sent` | which lines of a file with many events have been sent again |
 //!
@@ -28,6 +28,7 @@
 //! number of files. Damaged files are reported and left alone.
 
 mod activation;
+mod config;
 mod dead_letters;
 mod directory;
 mod entries;
@@ -45,11 +46,11 @@ mod purge;
 mod record;
 mod redrive;
 mod rolling;
-mod settings;
 mod sink;
 mod together;
 mod writer;
 
+pub use config::{Config, Rolling, Setup};
 pub use dead_letters::DeadLetters;
 pub use directory::Directory;
 pub use entries::Entries;
@@ -60,5 +61,4 @@ pub use fsck::{Checked, Finding};
 pub use purge::{Purge, Purged};
 pub use record::{Details, MAX_RECORD_BYTES};
 pub use redrive::{Away, Progress, Redrive};
-pub use settings::{Rolling, Settings};
 pub use sink::DlqSink;

@@ -4,7 +4,7 @@
 //! {"event":<CloudEvent>,"error":"<message>"}
 //! ```
 //!
-//! With [`Settings::details`](super::Settings::details) a third key, `backstop`, tells more. Readers
+//! With [`Setup::details`](super::Setup::details) a third key, `backstop`, tells more. Readers
 //! ignore keys that they do not know.
 
 use backstop_core::burial::Cause;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, telemetry};
 
+use super::config::{Rolling, Setup};
 use super::name;
-use super::settings::{Rolling, Settings};
 use super::writer::Letter;
 use crate::Error;
 use crate::error::again;
@@ -69,10 +69,10 @@ impl Commit<Letter> for RollingFile {
 }
 
 impl RollingFile {
-    pub(super) fn new(settings: &Settings, metrics: Arc<telemetry::Dlq>) -> Self {
+    pub(super) fn new(settings: &Setup, metrics: Arc<telemetry::Dlq>) -> Self {
         Self {
-            directory: settings.path.clone(),
-            limits: settings.rolling.unwrap_or_default(),
+            directory: settings.path().to_owned(),
+            limits: settings.config.rolling,
             filesystem: Arc::clone(&settings.filesystem),
             clock: Arc::clone(&settings.clock),
             metrics,

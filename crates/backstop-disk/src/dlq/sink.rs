@@ -6,8 +6,8 @@ use backstop_core::{CloudEvent, Failure, SharedSink, Sink, telemetry};
 use tracing::warn;
 
 use super::activation;
+use super::config::Setup;
 use super::dead_letters::DeadLetters;
-use super::settings::Settings;
 use crate::Error;
 
 /// A sink around another. An event that the inner sink does not take is written to a directory, and counts as
@@ -18,12 +18,12 @@ use crate::Error;
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Event, Failure, SharedSink, Sink};
-/// use backstop_disk::dlq::{DlqSink, Settings};
+/// use backstop_disk::dlq::{DlqSink, Setup};
 ///
 /// # let place = backstop_testkit::servers::directory();
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let closed = SharedSink::new(|_: CloudEvent| async { Err::<(), _>(Failure::transient("http-503", "closed")) });
-/// let sink = DlqSink::open(closed, Settings::at(place.path()))?;
+/// let sink = DlqSink::open(closed, Setup::at(place.path()))?;
 ///
 /// let order = Event::of("OrderPlaced").id("42").json(&["tea"])?;
 /// sink.emit(CloudEvent::of(&order, "/shop")?).await.unwrap();
@@ -41,8 +41,8 @@ pub struct DlqSink {
 
 impl DlqSink {
     /// Wraps a sink, with a directory that must be usable: otherwise the error says what is wrong with it.
-    pub fn open(inner: SharedSink, settings: Settings) -> Result<Self, Error> {
-        Ok(Self { inner, letters: DeadLetters::open(settings)? })
+    pub fn open(inner: SharedSink, setup: impl Into<Setup>) -> Result<Self, Error> {
+        Ok(Self { inner, letters: DeadLetters::open(setup)? })
     }
 
     /// Wraps a sink if the environment names a directory, in `BACKSTOP_DLQ_DIR` or else in `CELLOS_DLQ_DIR`.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use backstop_core::{CloudEvent, Timestamp, telemetry};
 
+use super::config::Setup;
 use super::files::Files;
 use super::rolling::RollingFile;
-use super::settings::Settings;
 use crate::group_commit::GroupCommit;
 
 /// How many batches of files are made safe side by side.
@@ -23,13 +23,11 @@ pub(super) struct Letter {
 }
 
 /// Starts the threads that write letters.
-pub(super) fn start(settings: &Settings, metrics: Arc<telemetry::Dlq>) -> io::Result<GroupCommit<Letter>> {
+pub(super) fn start(settings: &Setup, metrics: Arc<telemetry::Dlq>) -> io::Result<GroupCommit<Letter>> {
     let name = "backstop-dlq";
-    match settings.rolling {
-        None => {
-            let files = Arc::new(Files::new(settings, metrics));
-            GroupCommit::start(name, vec![files; FILE_WRITERS])
-        }
-        Some(_) => GroupCommit::start(name, vec![RollingFile::new(settings, metrics)]),
+    if settings.config.rolling.enabled {
+        return GroupCommit::start(name, vec![RollingFile::new(settings, metrics)]);
     }
+    let files = Arc::new(Files::new(settings, metrics));
+    GroupCommit::start(name, vec![files; FILE_WRITERS])
 }

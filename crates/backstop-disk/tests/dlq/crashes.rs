@@ -4,7 +4,7 @@ use std::path::Path;
 
 use backstop_core::Sink;
 use backstop_disk::Error;
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Setup};
 
 use crate::fake_disk::{EIO, FakeDisk, Fault};
 use crate::faults::{CRASHES, PLACE, assert_kept, disk, emit_some, layouts, readable};
@@ -54,7 +54,7 @@ async fn after_a_crash_the_next_process_goes_on_beside_what_is_left() {
 async fn a_directory_that_we_made_survives_with_all_its_parents() {
     for (outermost, path) in [("/var", "/var/lib/shop/dlq"), (".", "dlq"), (".", "shop/dlq")] {
         let disk = FakeDisk::with_directory(Path::new(outermost));
-        let settings = Settings::at(path).create(true).filesystem(disk.clone());
+        let settings = Setup::at(path).create(true).filesystem(disk.clone());
         let sink = DlqSink::open(closed(), settings.clone()).unwrap();
         sink.emit(event("1")).await.unwrap();
         for seed in 0..CRASHES {
@@ -74,7 +74,7 @@ fn a_directory_whose_name_cannot_be_made_safe_is_not_begun_with() {
     for number in 0..3 {
         let disk = FakeDisk::with_directory(Path::new("/var"));
         disk.fail_nth("sync directory", number, Fault::Error(EIO));
-        let settings = Settings::at("/var/lib/shop/dlq").create(true).filesystem(disk);
+        let settings = Setup::at("/var/lib/shop/dlq").create(true).filesystem(disk);
         let refused = DlqSink::open(closed(), settings).unwrap_err();
         assert!(matches!(refused, Error::Unwritable { .. }), "{number}: {refused}");
     }

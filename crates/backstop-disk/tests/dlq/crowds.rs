@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use backstop_core::{CloudEvent, Sink};
-use backstop_disk::dlq::{DlqSink, Settings};
+use backstop_disk::dlq::{DlqSink, Setup};
 use backstop_disk::fs::{Disk, Filesystem};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::eventually;
@@ -23,7 +23,7 @@ const MANY: usize = 20;
 const OWN_CALLS: [&str; 5] = ["unwritten bytes", "create unnamed", "write", "sync filesystem", "link"];
 
 fn open(disk: &FakeDisk) -> DlqSink {
-    DlqSink::open(closed(), Settings::at(PLACE).filesystem(disk.clone())).unwrap()
+    DlqSink::open(closed(), Setup::at(PLACE).filesystem(disk.clone())).unwrap()
 }
 
 fn crowd(name: &str) -> impl Iterator<Item = CloudEvent> {
@@ -177,7 +177,7 @@ async fn wherever_the_power_is_cut_in_a_crowd_what_was_told_is_safe_has_survived
 #[tokio::test]
 async fn a_crowd_with_one_id_in_one_millisecond_has_a_file_for_each() {
     let disk = disk();
-    let settings = Settings::at(PLACE).filesystem(disk.clone()).clock(ManualClock::new());
+    let settings = Setup::at(PLACE).filesystem(disk.clone()).clock(ManualClock::new());
     let sink = DlqSink::open(closed(), settings).unwrap();
     let alike = (0..MANY).map(|number| event_from(&format!("/source/{}", number / 2), "first"));
     assert_eq!(emit_crowd(&sink, &disk, alike, || ()).await.len(), 1 + MANY);
@@ -219,7 +219,7 @@ fn a_file_without_a_name_is_its_owners_and_takes_no_name_that_is_taken() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_on_a_real_disk_leaves_one_private_file_for_each_and_nothing_else() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path())).unwrap();
     let mut told = JoinSet::new();
     for number in 0..300 {
         let sink = sink.clone();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use backstop_core::{CloudEvent, Sink};
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Setup};
 
 use crate::fake_disk::{EIO, ENOSPC, FakeDisk, Fault};
 use crate::support::{ERROR, Kept, closed, event};
@@ -18,8 +18,8 @@ pub(crate) fn disk() -> FakeDisk {
     FakeDisk::with_directory(Path::new(PLACE))
 }
 
-pub(crate) fn layouts() -> [(&'static str, Settings); 2] {
-    let settings = Settings::at(PLACE);
+pub(crate) fn layouts() -> [(&'static str, Setup); 2] {
+    let settings = Setup::at(PLACE);
     [("files", settings.clone()), ("rolling", settings.rolling(Rolling::default()))]
 }
 
@@ -95,7 +95,7 @@ async fn whichever_call_fails_the_event_is_complete_on_disk_or_the_sender_has_th
 #[tokio::test]
 async fn data_is_synced_before_it_gets_its_name_and_the_name_before_anybody_is_told() {
     let disk = disk();
-    let sink = DlqSink::open(closed(), Settings::at(PLACE).filesystem(disk.clone())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(PLACE).filesystem(disk.clone())).unwrap();
     let before = disk.calls().len();
     sink.emit(event("1")).await.unwrap();
     assert_eq!(disk.calls()[before..], ["create", "write", "sync", "rename", "sync directory"]);
@@ -106,7 +106,7 @@ fn a_disk_that_fails_at_the_start_is_told_at_the_start() {
     for call in 0.. {
         let disk = disk();
         disk.fail_at(call, Fault::Error(EIO));
-        let opened = DlqSink::open(closed(), Settings::at(PLACE).filesystem(disk.clone()));
+        let opened = DlqSink::open(closed(), Setup::at(PLACE).filesystem(disk.clone()));
         let Some(name) = disk.faulted() else { break };
         assert!(opened.is_err(), "{name}");
         assert!(disk.files_ending(".jsonl").is_empty());

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use backstop_core::Sink;
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Found, Rolling, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Found, Rolling, Setup};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::eventually;
 use backstop_testkit::servers::directory;
@@ -60,7 +60,7 @@ async fn no_id_escapes_collides_or_is_lost() {
     .collect();
 
     // Twice, with a clock that stands still.
-    let sink = DlqSink::open(closed(), Settings::at(&path).clock(ManualClock::new())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(&path).clock(ManualClock::new())).unwrap();
     for _ in 0..2 {
         for id in &ids {
             sink.emit(event(id)).await.unwrap();
@@ -86,7 +86,7 @@ async fn no_id_escapes_collides_or_is_lost() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_same_id_from_ten_thousand_sources_is_ten_thousand_files() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).clock(ManualClock::new())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).clock(ManualClock::new())).unwrap();
     let emitters: Vec<_> = (0..100)
         .map(|tens| {
             let sink = sink.clone();
@@ -117,7 +117,7 @@ async fn links_and_folders_in_the_way_are_neither_followed_nor_replaced() {
     fs::create_dir(place.file("1893456000000-folder.jsonl")).unwrap();
     fs::write(place.file("1893456000000-file.jsonl"), "older").unwrap();
 
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).clock(ManualClock::new())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).clock(ManualClock::new())).unwrap();
     for id in ["link", "dangling", "folder", "file"] {
         sink.emit(event(id)).await.unwrap();
     }
@@ -154,8 +154,8 @@ async fn an_event_of_many_lines_or_with_odd_numbers_comes_back_as_it_was() {
 async fn marks_follow_no_link() {
     let (place, elsewhere) = (directory(), directory());
     let forever = Duration::from_secs(86_400);
-    let rolling = Rolling { max_bytes: u64::MAX, max_age: forever, idle: forever };
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(rolling)).unwrap();
+    let rolling = Rolling { max_bytes: u64::MAX, max_age: forever, idle: forever, ..Rolling::default() };
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(rolling)).unwrap();
     emit_all(&sink, ["1", "2", "3"].map(event)).await;
     drop(sink);
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Setup};
 use backstop_testkit::servers::directory;
 
 use crate::processes::start;
@@ -81,7 +81,7 @@ async fn an_event_that_is_stored_alone_is_on_the_disk_when_the_power_is_cut() {
         else {
             return backstop_testkit::skip("needs root and mkfs.ext4, to make a disk and mount it");
         };
-        let settings = Settings::at(at.join("shop/dlq")).create(true);
+        let settings = Setup::at(at.join("shop/dlq")).create(true);
         let settings = rolling.map_or(settings.clone(), |rolling| settings.rolling(rolling));
         let sink = DlqSink::open(closed(), settings).unwrap();
         for number in 0..3 {

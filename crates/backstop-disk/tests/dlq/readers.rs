@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use backstop_core::Sink;
-use backstop_disk::dlq::{Directory, DlqSink, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Setup};
 use backstop_testkit::servers::{directory, python};
 
 use crate::support::{ERROR, closed, entries, event, names};
@@ -30,7 +30,7 @@ fn files_that_the_original_wrote_are_read() {
 }
 
 async fn some_files(path: &Path) {
-    for (id, settings) in [("1", Settings::at(path)), ("ä/2", Settings::at(path).details_for("warehouse"))] {
+    for (id, settings) in [("1", Setup::at(path)), ("ä/2", Setup::at(path).details_for("warehouse"))] {
         DlqSink::open(closed(), settings).unwrap().emit(event(id)).await.unwrap();
     }
     assert_eq!(names(path).len(), 2);

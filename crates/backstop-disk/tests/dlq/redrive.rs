@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Place, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Place, Setup};
 use backstop_testkit::servers::directory;
 
 use crate::fake_disk::{EIO, Fault};
@@ -188,7 +188,7 @@ async fn what_fails_anew_is_left_for_the_next_time() {
     let place = directory();
     let directory = filled(place.path(), 20).await;
     // The target still fails, and has this very directory behind it.
-    let again = DlqSink::open(closed(), Settings::at(place.path())).unwrap();
+    let again = DlqSink::open(closed(), Setup::at(place.path())).unwrap();
     let done = directory.redrive(Filter::all()).to(again).await.unwrap();
     assert_eq!(done.delivered, 20);
     assert_eq!(ids(place.path()).len(), 20);

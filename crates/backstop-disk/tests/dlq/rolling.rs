@@ -4,14 +4,18 @@ use std::fs;
 use std::time::Duration;
 
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
-use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Filter, Rolling, Setup};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::{eventually, servers::directory};
 
 use crate::support::{Kept, closed, emit_all, entries, event, ids, names, refusing};
 
-const FOREVER: Rolling =
-    Rolling { max_bytes: u64::MAX, max_age: Duration::from_secs(86_400), idle: Duration::from_secs(86_400) };
+const FOREVER: Rolling = Rolling {
+    enabled: true,
+    max_bytes: u64::MAX,
+    max_age: Duration::from_secs(86_400),
+    idle: Duration::from_secs(86_400),
+};
 
 fn numbered(count: u32) -> impl Iterator<Item = CloudEvent> {
     (0..count).map(|number| event(&format!("{number:03}")))
@@ -20,7 +24,7 @@ fn numbered(count: u32) -> impl Iterator<Item = CloudEvent> {
 #[tokio::test]
 async fn many_events_are_lines_of_one_file_each_a_record_of_the_same_shape() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(20)).await;
     let names = names(place.path());
     assert_eq!(names.len(), 1, "{names:?}");
@@ -36,14 +40,13 @@ async fn many_events_are_lines_of_one_file_each_a_record_of_the_same_shape() {
 async fn a_file_is_left_when_it_is_large_old_or_idle() {
     let (clock, place) = (ManualClock::new(), directory());
     let small = Rolling { max_bytes: 400, ..FOREVER };
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(small)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(small)).unwrap();
     emit_all(&sink, numbered(9)).await;
     assert_eq!(names(place.path()).len(), 3, "three of some 170 bytes fill a file of 400");
 
     let place = directory();
     let young = Rolling { max_age: Duration::from_secs(60), ..FOREVER };
-    let sink =
-        DlqSink::open(closed(), Settings::at(place.path()).rolling(young).clock(clock.clone())).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(young).clock(clock.clone())).unwrap();
     emit_all(&sink, numbered(2)).await;
     clock.advance(Duration::from_secs(61));
     emit_all(&sink, numbered(2)).await;
@@ -51,7 +54,7 @@ async fn a_file_is_left_when_it_is_large_old_or_idle() {
 
     let place = directory();
     let hasty = Rolling { idle: Duration::from_millis(20), ..FOREVER };
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(hasty)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(hasty)).unwrap();
     emit_all(&sink, numbered(1)).await;
     let opened = Directory::open(place.path()).unwrap();
     eventually("the idle file can be sent", async || {
@@ -64,7 +67,7 @@ async fn a_file_is_left_when_it_is_large_old_or_idle() {
 #[tokio::test]
 async fn a_file_that_is_written_to_is_shown_but_not_sent() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(3)).await;
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
     assert_eq!(entries(&opened).len(), 3);
@@ -86,7 +89,7 @@ async fn a_file_that_is_written_to_is_shown_but_not_sent() {
 #[tokio::test]
 async fn a_file_that_somebody_removes_is_noticed_before_anybody_is_told_that_all_is_well() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, [event("1")]).await;
     fs::remove_file(place.file(&names(place.path())[0])).unwrap();
     emit_all(&sink, [event("2")]).await;
@@ -96,7 +99,7 @@ async fn a_file_that_somebody_removes_is_noticed_before_anybody_is_told_that_all
 #[tokio::test]
 async fn what_was_sent_from_a_file_is_marked_and_the_rest_stays_until_it_is_sent_too() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(200)).await;
     drop(sink);
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
@@ -117,7 +120,7 @@ async fn what_was_sent_from_a_file_is_marked_and_the_rest_stays_until_it_is_sent
 #[tokio::test]
 async fn a_redrive_that_begins_behind_a_line_sends_the_lines_behind_it_and_keeps_the_others() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(6)).await;
     drop(sink);
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
@@ -134,7 +137,7 @@ async fn a_redrive_that_begins_behind_a_line_sends_the_lines_behind_it_and_keeps
 #[tokio::test]
 async fn a_redrive_whose_limit_ends_inside_a_file_keeps_the_lines_that_were_not_sent() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(6)).await;
     drop(sink);
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());
@@ -154,7 +157,7 @@ async fn a_redrive_whose_limit_ends_inside_a_file_keeps_the_lines_that_were_not_
 #[tokio::test]
 async fn a_sink_that_goes_away_inside_a_file_leaves_the_lines_that_were_not_sent() {
     let place = directory();
-    let sink = DlqSink::open(closed(), Settings::at(place.path()).rolling(FOREVER)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(place.path()).rolling(FOREVER)).unwrap();
     emit_all(&sink, numbered(6)).await;
     drop(sink);
     let (opened, kept) = (Directory::open(place.path()).unwrap(), Kept::default());

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use backstop_core::Sink;
-use backstop_disk::dlq::{Directory, DlqSink, Rolling, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Rolling, Setup};
 use backstop_testkit::servers::directory;
 
 use crate::support::{ERROR, closed, entries, event, names};
@@ -40,7 +40,7 @@ async fn on_a_full_disk_the_caller_has_the_error_and_with_room_it_works_again() 
     let Some(_disk) = small_disk(place.path()) else {
         return backstop_testkit::skip("needs root, to mount a small disk in memory");
     };
-    for settings in [Settings::at(place.path()), Settings::at(place.path()).rolling(Rolling::default())] {
+    for settings in [Setup::at(place.path()), Setup::at(place.path()).rolling(Rolling::default())] {
         let sink = DlqSink::open(closed(), settings).unwrap();
         let ballast = place.file("ballast");
         fs::write(&ballast, vec![0; 128 * 1024]).unwrap();

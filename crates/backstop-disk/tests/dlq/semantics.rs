@@ -10,7 +10,7 @@ use std::time::Duration;
 use backstop_core::failure::Kind;
 use backstop_core::{Clock, CloudEvent, Failure, SharedSink, Sink};
 use backstop_disk::Error;
-use backstop_disk::dlq::{Directory, DlqSink, Settings};
+use backstop_disk::dlq::{Config, Directory, DlqSink, Rolling, Setup};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::logs::Logs;
 use backstop_testkit::servers::directory;
@@ -22,9 +22,9 @@ use crate::support::{
 
 const MILLIS: &str = "1893456000000";
 
-fn settings(path: &Path) -> (ManualClock, Settings) {
+fn settings(path: &Path) -> (ManualClock, Setup) {
     let clock = ManualClock::new();
-    (clock.clone(), Settings::at(path).clock(clock))
+    (clock.clone(), Setup::at(path).clock(clock))
 }
 
 /// Rules: D-003, D-011, D-012, D-013, D-019, D-020, D-021, D-022, D-024, D-035.
@@ -46,7 +46,7 @@ async fn a_failed_event_is_in_a_file_of_its_own_and_the_caller_is_told_that_all_
 #[tokio::test]
 async fn an_event_that_is_taken_leaves_no_file() {
     let (place, kept) = (directory(), Kept::default());
-    let sink = DlqSink::open(SharedSink::new(kept.clone()), Settings::at(place.path())).unwrap();
+    let sink = DlqSink::open(SharedSink::new(kept.clone()), Setup::at(place.path())).unwrap();
     assert!(sink.emit(event("1")).await.is_ok());
     assert_eq!(kept.ids(), ["1"]);
     assert_eq!(names(place.path()), [""; 0]);
@@ -61,7 +61,7 @@ async fn the_wrapper_stands_wherever_its_inner_sink_could_also_around_another_wr
     let (inside, outside) = (directory(), directory());
     // A closure, a struct and a shared sink are all wrapped alike.
     let inner = failing_into(inside.path());
-    let wrapped = DlqSink::open(any(inner), Settings::at(outside.path())).unwrap();
+    let wrapped = DlqSink::open(any(inner), Setup::at(outside.path())).unwrap();
     let shared: SharedSink = any(wrapped);
     shared.emit(event("1")).await.unwrap();
     assert_eq!((names(inside.path()).len(), names(outside.path()).len()), (1, 0));
@@ -118,7 +118,7 @@ async fn the_error_has_its_causes_and_no_password() {
         )
     });
     let logs = Logs::catch();
-    DlqSink::open(leaking, Settings::at(place.path())).unwrap().emit(event("1")).await.unwrap();
+    DlqSink::open(leaking, Setup::at(place.path())).unwrap().emit(event("1")).await.unwrap();
     let stored = entries(&Directory::open(place.path()).unwrap());
     assert_eq!(stored[0].error, "connect: cannot reach https://***@warehouse/in: connection refused");
     assert!(!logs.all().contains("s3cret"), "{}", logs.all());
@@ -171,7 +171,7 @@ async fn if_it_cannot_be_stored_either_the_caller_gets_the_inner_failure_untouch
                 .caused_by(std::io::Error::other("the cause")),
         )
     });
-    let sink = DlqSink::open(telling, Settings::at(place.path())).unwrap();
+    let sink = DlqSink::open(telling, Setup::at(place.path())).unwrap();
     fs::remove_dir(place.path()).unwrap();
 
     let logs = Logs::catch();
@@ -250,7 +250,7 @@ async fn an_emitter_whose_inner_sink_is_slow_keeps_nobody_waiting() {
             Err::<(), _>(failure())
         }
     });
-    let sink = DlqSink::open(inner, Settings::at(place.path())).unwrap();
+    let sink = DlqSink::open(inner, Setup::at(place.path())).unwrap();
     let slow = tokio::spawn({
         let sink = sink.clone();
         async move { sink.emit(event("slow")).await }
@@ -266,7 +266,7 @@ async fn an_emitter_whose_inner_sink_is_slow_keeps_nobody_waiting() {
 async fn files_are_for_their_owner_alone_and_so_is_a_directory_that_we_made() {
     let place = directory();
     let path = place.file("made/by/us");
-    let sink = DlqSink::open(closed(), Settings::at(&path).create(true)).unwrap();
+    let sink = DlqSink::open(closed(), Setup::at(&path).create(true)).unwrap();
     sink.emit(event("1")).await.unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&path), 0o700);
@@ -277,11 +277,35 @@ async fn files_are_for_their_owner_alone_and_so_is_a_directory_that_we_made() {
 fn a_directory_that_is_configured_and_unusable_is_refused_with_the_reason() {
     let place = directory();
     fs::write(place.file("file"), "").unwrap();
-    let refused = |path: &Path| DlqSink::open(closed(), Settings::at(path)).unwrap_err();
+    let refused = |path: &Path| DlqSink::open(closed(), Setup::at(path)).unwrap_err();
     assert!(matches!(refused(&place.file("nowhere")), Error::NoDirectory(_)));
     assert!(matches!(refused(&place.file("file")), Error::NotADirectory(_)));
     assert!(matches!(refused(Path::new("/proc/self")), Error::Unwritable { .. }));
     let told = refused(&place.file("nowhere")).to_string();
     assert!(told.contains("there is no directory") && told.contains("create it"), "{told}");
     assert!(!place.file("nowhere").exists());
+}
+
+#[test]
+fn settings_that_cannot_be_used_are_refused_all_at_once() {
+    let never = Rolling { max_bytes: 0, max_age: Duration::ZERO, idle: Duration::MAX, ..Rolling::default() };
+    let refused = DlqSink::open(closed(), Setup::at("").rolling(never)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the dead-letter directory cannot be opened: directory is required: it says where failed events are kept; \
+         rolling.max-bytes must be at least 1; rolling.max-age must be between 1 ms and 3650 days; \
+         rolling.idle must be between 1 ms and 3650 days"
+    );
+    assert!(matches!(refused, Error::Settings { .. }));
+}
+
+#[test]
+fn a_file_says_what_a_program_says() {
+    let read: Config = serde_json::from_str(
+        r#"{"directory": "d", "create": true, "metrics-prefix": "x", "rolling": {"enabled": true, "idle": "2s"}}"#,
+    )
+    .unwrap();
+    let rolling = Rolling { enabled: true, idle: Duration::from_secs(2), ..Rolling::default() };
+    let metrics_prefix = Some("x".to_owned());
+    assert_eq!(read, Config { create: true, metrics_prefix, rolling, ..Config::at("d") });
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use backstop_core::{CloudEvent, Failure, SharedSink, Sink};
-use backstop_disk::dlq::{Directory, DlqSink, Entry, Filter, Settings};
+use backstop_disk::dlq::{Directory, DlqSink, Entry, Filter, Setup};
 
 pub(crate) const ERROR: &str = "timeout: no answer within 5 s";
 
@@ -33,7 +33,7 @@ pub(crate) fn failure() -> Failure {
 
 /// A sink in front of a directory, with nothing behind it that works.
 pub(crate) fn failing_into(path: &Path) -> DlqSink {
-    DlqSink::open(closed(), Settings::at(path)).unwrap()
+    DlqSink::open(closed(), Setup::at(path)).unwrap()
 }
 
 /// Emits and expects to be told that all is well.

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use backstop_core::burial::{Bury, Cause};
 use backstop_core::inspect::{Count, Health, Inspect, Report};
 use backstop_core::{Clock, SystemClock};
-use backstop_disk::dlq::{DeadLetters, Rolling, Settings};
+use backstop_disk::dlq::{DeadLetters, Rolling, Setup};
 use backstop_disk::fs::{Disk, Filesystem, Names, Reading, Writing};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::eventually;
@@ -31,7 +31,7 @@ fn flow(report: &Report, name: &str) -> u64 {
 async fn letters_are_counted_and_the_oldest_shown_first() {
     let place = directory();
     let clock = ManualClock::new();
-    let settings = Settings::at(place.path()).name("orders").details(true).clock(clock);
+    let settings = Setup::at(place.path()).name("orders").details(true).clock(clock);
     let letters = DeadLetters::open(settings).unwrap();
     let empty = letters.report().await;
     assert_eq!((empty.kind, empty.name.as_str(), &empty.health), ("dead letters", "orders", &Health::Up));
@@ -67,7 +67,7 @@ async fn counting_ends_at_ten_thousand_and_what_is_damaged_or_huge_is_counted_on
     let huge =
         format!(r#"{{"event":{{"id":"{}","source":"s","type":"t"}},"error":"e"}}"#, "x".repeat(300_000));
     fs::write(place.file("0-huge.jsonl"), huge).unwrap();
-    let letters = DeadLetters::open(Settings::at(place.path())).unwrap();
+    let letters = DeadLetters::open(Setup::at(place.path())).unwrap();
     // A busy disk may take longer than the page waits; the look goes on, and a later report shows it.
     eventually("the look is over", async || !letters.report().await.places.is_empty()).await;
     let report = letters.report().await;
@@ -80,7 +80,7 @@ async fn counting_ends_at_ten_thousand_and_what_is_damaged_or_huge_is_counted_on
 async fn an_error_is_kept_without_its_password_and_details_tell_the_target() {
     for (settings, key) in [(false, ""), (true, "\"target\":\"warehouse\"")] {
         let place = directory();
-        let letters = DeadLetters::open(Settings::at(place.path()).details(settings)).unwrap();
+        let letters = DeadLetters::open(Setup::at(place.path()).details(settings)).unwrap();
         letters.towards("warehouse").bury(event("1"), cause()).await.unwrap();
         let (_, text) = crate::support::only_file(place.path());
         assert!(text.contains("https://***@shop/") && !text.contains("s3cret"), "{text}");
@@ -95,7 +95,7 @@ async fn an_error_is_kept_without_its_password_and_details_tell_the_target() {
 async fn an_event_that_was_not_stored_degrades_it_until_one_is() {
     let path = Path::new("/dlq");
     let disk = FakeDisk::with_directory(path);
-    for settings in [Settings::at(path), Settings::at(path).rolling(Rolling::default())] {
+    for settings in [Setup::at(path), Setup::at(path).rolling(Rolling::default())] {
         let letters = DeadLetters::open(settings.filesystem(disk.clone())).unwrap();
         disk.fail_nth("write", 0, Fault::Error(ENOSPC));
         let refused = letters.bury(event("1"), cause()).await.unwrap_err();
@@ -114,7 +114,7 @@ async fn an_event_that_was_not_stored_degrades_it_until_one_is() {
 async fn a_directory_that_is_gone_or_cannot_be_written_is_down() {
     let place = directory();
     let path = place.file("dlq");
-    let letters = DeadLetters::open(Settings::at(&path).create(true)).unwrap();
+    let letters = DeadLetters::open(Setup::at(&path).create(true)).unwrap();
     fs::remove_dir(&path).unwrap();
     let report = letters.report().await;
     assert!(matches!(&report.health, Health::Down(why) if why.contains("cannot be read")), "{report:?}");
@@ -125,14 +125,14 @@ async fn a_directory_that_is_gone_or_cannot_be_written_is_down() {
     eventually("it is well again", async || letters.report().await.health == Health::Up).await;
 
     let fake = FakeDisk::with_directory(Path::new("/dlq"));
-    let letters = DeadLetters::open(Settings::at("/dlq").filesystem(fake.clone())).unwrap();
+    let letters = DeadLetters::open(Setup::at("/dlq").filesystem(fake.clone())).unwrap();
     fake.fail_nth("create", 0, Fault::Error(ENOSPC));
     let report = letters.report().await;
     assert!(matches!(&report.health, Health::Down(why) if why.contains("cannot be written")), "{report:?}");
 
     // Room for a name, and none for a byte.
     let fake = FakeDisk::with_directory(Path::new("/dlq"));
-    let letters = DeadLetters::open(Settings::at("/dlq").filesystem(fake.clone())).unwrap();
+    let letters = DeadLetters::open(Setup::at("/dlq").filesystem(fake.clone())).unwrap();
     fake.fail_nth("write", 0, Fault::Error(ENOSPC));
     let report = letters.report().await;
     assert!(matches!(&report.health, Health::Down(why) if why.contains("cannot be written")), "{report:?}");
@@ -205,7 +205,7 @@ impl Filesystem for Slow {
 async fn a_disk_that_hangs_is_looked_at_by_one_thread_however_many_ask() {
     let place = directory();
     let (slow, leave, listings) = Slow::new();
-    let letters = DeadLetters::open(Settings::at(place.path()).filesystem(slow)).unwrap();
+    let letters = DeadLetters::open(Setup::at(place.path()).filesystem(slow)).unwrap();
     let hung = Health::Down("its disk does not answer".to_owned());
     let ask = async || letters.report().await.health;
     let (one, two, three) = tokio::join!(ask(), ask(), ask());

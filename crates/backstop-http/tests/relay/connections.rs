@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Outcome;
-use backstop_http::Status;
+use backstop_http::{Connections, Status};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -21,6 +21,21 @@ async fn one_connection_serves_many_events() {
         let _ = sent(&webhook).await;
     }
     assert_eq!((receiver.arrived().len(), receiver.connections()), (50, 1));
+}
+
+#[tokio::test]
+async fn webhooks_with_equal_settings_share_a_connection_if_they_are_told_to() {
+    let receiver = Receiver::new().await;
+    let shared = Connections::default();
+    let first = receiver.webhook().connections(&shared).build().unwrap();
+    let second = receiver.webhook().name("another").connections(&shared).build().unwrap();
+    for _ in 0..3 {
+        assert_eq!(sent(&first).await.unwrap(), Outcome::Done);
+        assert_eq!(sent(&second).await.unwrap(), Outcome::Done);
+    }
+    assert_eq!((receiver.arrived().len(), receiver.connections()), (6, 1));
+    assert_eq!(sent(&receiver.webhook().build().unwrap()).await.unwrap(), Outcome::Done);
+    assert_eq!(receiver.connections(), 2, "nobody told the third");
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn a_name_that_resolves_to_loopback_is_blocked_and_nothing_is_sent() {
         let webhook = Webhook::to(format!("http://{host}:{}/", receiver.address.port())).build().unwrap();
         let failure = sent(&webhook).await.unwrap_err();
         assert_eq!((failure.class(), failure.kind()), ("blocked-address", Kind::Permanent), "{host}");
-        assert!(failure.to_string().contains("allow_network"), "{failure}");
+        assert!(failure.to_string().contains("allowed-networks"), "{failure}");
         assert_eq!(webhook.target().status(), Status::Available, "it says nothing about the target");
     }
     assert_eq!(receiver.connections(), 0);

@@ -1,0 +1,121 @@
+//! What the operator's desk is set up with: every setting, once.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use backstop_core::config;
+use backstop_core::config::{Kind, Parsed};
+use backstop_core::setting::Faults;
+
+use crate::access::{Role, Token};
+
+config! {
+    /// What the operator's desk is set up with. [`Admin::of`](crate::Admin::of) begins one.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// Whether the page, `/health` and `/metrics` are served.
+        enabled: bool = true => "enabled": one(Kind::Flag);
+        /// Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.
+        address: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7878)
+            => "address": one(ADDRESS);
+        /// The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.
+        hosts: Vec<String> = Vec::new() => "hosts": many(Kind::Text), unset("names of this machine only");
+        /// Who may look. `backstop token` makes one. With any of them, nobody is let in without.
+        tokens: Vec<TokenConfig> = Vec::new() => "tokens": groups;
+    }
+    rules: between;
+}
+
+config! {
+    /// A token that lets somebody in.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct TokenConfig {
+        /// Whose it is, for the log.
+        name: String = String::new() => "name": one(Kind::Name), required("so that the log can say whose it is");
+        /// What its holder may do.
+        role: Role = Role::Viewer => "role": one(Role::KIND);
+        /// The hash of the token.
+        sha256: String = String::new() => "sha256": one(HASH), required("it is what `backstop token` prints");
+    }
+}
+
+const ADDRESS: Kind = Kind::Parsed(&Parsed {
+    word: "address and port",
+    rule: "an IP address and a port such as 127.0.0.1:7878",
+    secret: false,
+    check: |text| {
+        let rule = || format!("must be {}", ADDRESS.rule());
+        text.parse::<SocketAddr>().map(drop).map_err(|_| rule())
+    },
+});
+
+/// In its place the token itself is given easily, so it is treated as one.
+const HASH: Kind = Kind::Parsed(&Parsed {
+    word: "SHA-256",
+    rule: "the 64 hexadecimal digits that `backstop token` prints",
+    secret: true,
+    check: |text| {
+        let token = Token::from_hash("", Role::Viewer, text);
+        token.map(drop).ok_or_else(|| format!("must be {}", HASH.rule()))
+    },
+});
+
+/// What must hold between settings.
+fn between(config: &Config, faults: &mut Faults) {
+    let Config { enabled, address, hosts, tokens } = config;
+    if *enabled && !address.ip().is_loopback() && tokens.is_empty() {
+        let rule = format!(
+            "{address} can be reached from other machines, which needs server.tokens; `backstop token` makes one, or use \
+             127.0.0.1"
+        );
+        faults.add("address", rule);
+    }
+    for rule in hosts.iter().filter_map(|host| wrong_host(host)) {
+        faults.add("hosts", rule);
+    }
+}
+
+/// What is wrong with the name of a host.
+fn wrong_host(host: &str) -> Option<String> {
+    if host.contains('*') {
+        return Some(format!(
+            "`{host}` stands for no name; write each name by which it is reached, such as desk.example"
+        ));
+    }
+    let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+    let shown = if host.contains('@') { String::new() } else { format!("`{host}` ") };
+    (!host.chars().all(is_plain))
+        .then(|| format!("{shown}must be a name alone, without scheme, port or path"))
+}
+
+impl TokenConfig {
+    /// The token, unless its hash is none.
+    pub(crate) fn token(&self) -> Option<Token> {
+        Token::from_hash(&self.name, self.role, &self.sha256)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_core::config::Config as _;
+
+    use super::*;
+
+    fn told(config: &Config) -> Vec<String> {
+        let mut faults = Faults::default();
+        config.check(&mut faults);
+        faults.into_vec().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_other_machines_can_reach_needs_a_token_with_a_hash() {
+        let mut config = Config { address: ([0, 0, 0, 0], 80).into(), ..Config::default() };
+        assert!(told(&config)[0].starts_with("address 0.0.0.0:80 can be reached from other machines"));
+        config.tokens.push(TokenConfig { name: "ops".to_owned(), ..TokenConfig::default() });
+        assert_eq!(told(&config), ["tokens[0].sha256 is required: it is what `backstop token` prints"]);
+        config.tokens[0].sha256 = "bst_tiger".to_owned();
+        let rule = "must be the 64 hexadecimal digits that `backstop token` prints";
+        assert_eq!(told(&config), [format!("tokens[0].sha256 {rule}")], "and it is not repeated");
+        config.tokens[0].sha256 = "0F".repeat(32);
+        assert_eq!(told(&config), [""; 0]);
+    }
+}

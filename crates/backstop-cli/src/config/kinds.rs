@@ -1,0 +1,50 @@
+//! Kinds of values whose rules the database layer knows.
+
+use backstop_core::config::{Kind, Parsed};
+use backstop_sql::store::DatabaseKind;
+use backstop_sql::{Error, TableName, TimeZone};
+
+pub(super) const TABLE: Kind = Kind::Parsed(&Parsed {
+    word: "table name",
+    rule: "a letter or underscore followed by letters, digits or underscores, at most 63 in all",
+    secret: false,
+    check: |text| if TableName::new(text).is_ok() { Ok(()) } else { must_be(TABLE) },
+});
+
+pub(super) const TIME_ZONE: Kind = Kind::Parsed(&Parsed {
+    word: "`UTC`, or a distance from it such as `+02:00`",
+    rule: "UTC or a fixed distance from it such as +02:00, at most 14 hours",
+    secret: false,
+    check: |text| if TimeZone::new(text).is_ok() { Ok(()) } else { must_be(TIME_ZONE) },
+});
+
+/// It may hold a password and is never shown.
+pub(super) const DATABASE_URL: Kind = Kind::Parsed(&Parsed {
+    word: "database URL, or where it is kept",
+    rule: "a URL that begins with postgres:, mysql:, mariadb: or sqlite:",
+    secret: true,
+    check: |text| match DatabaseKind::check(text) {
+        Ok(_) => Ok(()),
+        Err(Error::Url { why, example }) => Err(format!("cannot be used: {why}; write it like {example}")),
+        Err(_) => must_be(DATABASE_URL),
+    },
+});
+
+fn must_be(kind: Kind) -> Result<(), String> {
+    Err(format!("must be {}", kind.rule()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_refusal_repeats_the_secret_of_a_url() {
+        for wrong in
+            ["oracle://scott:tiger@h/d", "tiger", "postgres://u:tiger@h:port/d", "mysql://u:tiger@h:70000/d"]
+        {
+            let said = DATABASE_URL.read(wrong).unwrap_err();
+            assert!(!said.contains("tiger"), "{said}");
+        }
+    }
+}

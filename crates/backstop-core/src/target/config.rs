@@ -1,0 +1,75 @@
+//! What every target can be set up with, whatever its relay.
+
+use std::time::Duration;
+
+use crate::breaker;
+use crate::config;
+use crate::config::{Kind, Parsed};
+
+/// The `source` of events where none is set: an outbox by its default name.
+pub const DEFAULT_SOURCE: &str = "/outbox/outbox";
+
+/// Longer times mean nothing, and adding them up would overflow.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const WAIT: Kind = Kind::time(Duration::from_millis(1), YEAR);
+
+config! {
+    /// What every target can be set up with, whatever its relay.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Config {
+        /// The `source` of every event: a URI reference that names the system which sends it.
+        source: Option<String> = None
+            => "source": one(SOURCE), unset("`/outbox/` and the name of the outbox");
+        /// How long an event is put off when the target is away and names no time of its own; spread by half, and added
+        /// to the time for which the breaker is open.
+        pause: Duration = Duration::from_secs(5) => "pause": one(WAIT);
+        /// How long an event is put off while the target is disabled: at most so long does it take until events flow
+        /// again after it is enabled.
+        park: Duration = Duration::from_secs(3_600) => "park": one(WAIT);
+        /// When the target is left alone, and how it is tried again.
+        breaker: breaker::Config = default_breaker() => "breaker": group;
+    }
+}
+
+/// The breaker of a target unless another is given: after 5 failures in a row, or when half of the last 100 calls
+/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs nobody a try, and no
+/// slowness opens it: a target that answers late still answers.
+pub fn default_breaker() -> breaker::Config {
+    breaker::Config {
+        consecutive_failures: Some(5),
+        slow_call_rate_threshold: None,
+        wait_in_open: Duration::from_secs(30),
+        half_open_calls: 2,
+        ..breaker::Config::default()
+    }
+}
+
+const SOURCE: Kind = Kind::Parsed(&Parsed {
+    word: "URI reference",
+    rule: "a URI reference such as /shop/orders",
+    secret: false,
+    check: |text| {
+        let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+        if is_plain { Ok(()) } else { Err(format!("must be {}", SOURCE.rule())) }
+    },
+});
+
+impl Config {
+    /// The source that is set, or the default.
+    pub fn source_or_default(&self) -> &str {
+        self.source.as_deref().unwrap_or(DEFAULT_SOURCE)
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        Pace { pause: self.pause, park: self.park }
+    }
+}
+
+/// How long events are put off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// While the target is away and says no time of its own.
+    pub(super) pause: Duration,
+    /// While it is disabled.
+    pub(super) park: Duration,
+}

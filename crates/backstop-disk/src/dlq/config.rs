@@ -1,0 +1,149 @@
+//! How a dead-letter directory is kept: every setting, once, and what is no setting.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use backstop_core::config;
+use backstop_core::config::{Config as _, Kind};
+use backstop_core::setting::Faults;
+use backstop_core::telemetry;
+use backstop_core::{Clock, SystemClock};
+
+use crate::error::Error;
+use crate::fs::{Disk, Filesystem};
+
+config! {
+    /// Where and how failed events are kept.
+    ///
+    /// ```
+    /// use backstop_disk::dlq::{Config, DeadLetters};
+    ///
+    /// # let place = backstop_testkit::servers::directory();
+    /// # let path = place.path().join("dlq");
+    /// let letters = DeadLetters::open(Config { create: true, ..Config::at(&path) })?;
+    /// assert_eq!(letters.path(), path);
+    /// # Ok::<(), backstop_disk::Error>(())
+    /// ```
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Config {
+        /// The directory. A relative path begins where the process is started.
+        directory: PathBuf = PathBuf::new()
+            => "directory": one(Kind::Text), required("it says where failed events are kept");
+        /// Whether the directory is made if there is none, for its owner alone (mode 0700). Without it a disk that is not
+        /// mounted is noticed at the start.
+        create: bool = false => "create": one(Kind::Flag);
+        /// Whether each record also tells how often delivery was tried, when, and where the event was to go. Without it
+        /// a record has exactly the keys `event` and `error`.
+        details: bool = false => "details": one(Kind::Flag);
+        /// What stands in front of the names of its metrics.
+        metrics_prefix: Option<String> = None
+            => "metrics-prefix": one(Kind::Text), unset("`dlq`, or in the daemon `dlq.` and the name where there are several");
+        /// Many events in one file, for high failure rates.
+        rolling: Rolling = Rolling::default() => "rolling": group;
+    }
+    setters: Setup.config;
+}
+
+config! {
+    /// When a file that takes many events is left for the next one.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Rolling {
+        /// Whether many events are written into one file.
+        enabled: bool = false => "enabled": one(Kind::Flag);
+        /// A file of this size is left for the next one.
+        max_bytes: u64 = 16 * 1024 * 1024 => "max-bytes": one(Kind::Number { min: 1, max: u64::MAX });
+        /// A file of this age is left for the next one.
+        max_age: Duration = Duration::from_secs(60) => "max-age": one(Kind::TIME);
+        /// A file that nothing was written to for this long is left; what is left can be sent again.
+        idle: Duration = Duration::from_secs(1) => "idle": one(Kind::TIME);
+    }
+}
+
+impl Config {
+    /// A directory, with everything else at its default.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), ..Self::default() }
+    }
+}
+
+/// A [`Config`] with what is no setting: the name, a clock and a filesystem of one's own.
+///
+/// ```
+/// use backstop_disk::dlq::{Rolling, Setup};
+///
+/// let setup = Setup::at("/var/lib/shop/dlq").create(true).details_for("warehouse").rolling(Rolling::default());
+/// assert_eq!(setup.path().to_str(), Some("/var/lib/shop/dlq"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub(super) config: Config,
+    name: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) filesystem: Arc<dyn Filesystem>,
+}
+
+impl From<Config> for Setup {
+    fn from(config: Config) -> Self {
+        Self { config, name: None, target: None, clock: Arc::new(SystemClock), filesystem: Arc::new(Disk) }
+    }
+}
+
+impl Setup {
+    /// A directory, with everything else at its default.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Config::at(directory).into()
+    }
+
+    /// The name by which operators know it. Defaults to its path.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Adds [`details`](Self::details), with this name for where the events were to go. Defaults to no name.
+    pub fn details_for(mut self, target: impl Into<String>) -> Self {
+        self.target = Some(target.into());
+        self.details(true)
+    }
+
+    /// Writes many events into one file, for high failure rates. Defaults to a file for each event.
+    pub fn rolling(mut self, rolling: Rolling) -> Self {
+        self.config.rolling = Rolling { enabled: true, ..rolling };
+        self
+    }
+
+    /// Where the time is read. Defaults to the machine's clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Where the files are. Defaults to the machine's own [`Disk`].
+    pub fn filesystem(mut self, filesystem: impl Filesystem) -> Self {
+        self.filesystem = Arc::new(filesystem);
+        self
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.config.directory
+    }
+
+    /// What operators call it.
+    pub(super) fn shown_name(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.path().display().to_string())
+    }
+
+    pub(super) fn metrics(&self) -> telemetry::Dlq {
+        telemetry::Dlq::new(self.config.metrics_prefix.as_deref().unwrap_or(telemetry::Dlq::DEFAULT_PREFIX))
+    }
+
+    /// Names every fault in the settings.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let mut faults = Faults::default();
+        self.config.check(&mut faults);
+        faults.into_result().map_err(|faults| Error::Settings { faults })
+    }
+}
