@@ -29,14 +29,14 @@ pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
 
 async fn migrate(outbox: &Outbox, triggers: bool) -> anyhow::Result<()> {
     let Outbox { name, database, .. } = outbox;
-    let table = TableName::new(database.table.clone())?;
-    let zone = TimeZone::new(&database.time_zone)?;
+    let table = TableName::new(database.table.table.clone())?;
+    let zone = TimeZone::new(&database.table.time_zone)?;
     let mut store = SqlStore::connect(database.url.reveal(), table).await?.time_zone(zone);
-    if database.behind_pooler {
+    if database.table.behind_pooler {
         store = store.behind_pooler();
     }
     store.migrate().await?;
-    println!("{name}: table {} is up to date", database.table);
+    println!("{name}: table {} is up to date", database.table.table);
     if triggers {
         let woken = store.allow_plain_inserts().await.context("cannot add triggers and defaults")?;
         match (woken, database_word(outbox)) {

@@ -18,7 +18,7 @@ pub(crate) fn told(outbox: &Outbox) -> String {
         1 => ", 1 event type".to_owned(),
         many => format!(", {many} event types"),
     };
-    format!("{mode} on {}, table {}{handlers}", database_word(outbox), database.table)
+    format!("{mode} on {}, table {}{handlers}", database_word(outbox), database.table.table)
 }
 
 /// The outbox's database in a word.

@@ -1,22 +1,8 @@
 //! Kinds of values whose rules the database layer knows.
 
 use backstop_core::config::{Kind, Parsed};
+use backstop_sql::Error;
 use backstop_sql::store::DatabaseKind;
-use backstop_sql::{Error, TableName, TimeZone};
-
-pub(super) const TABLE: Kind = Kind::Parsed(&Parsed {
-    word: "table name",
-    rule: "a letter or underscore followed by letters, digits or underscores, at most 63 in all",
-    secret: false,
-    check: |text| if TableName::new(text).is_ok() { Ok(()) } else { must_be(TABLE) },
-});
-
-pub(super) const TIME_ZONE: Kind = Kind::Parsed(&Parsed {
-    word: "`UTC`, or a distance from it such as `+02:00`",
-    rule: "UTC or a fixed distance from it such as +02:00, at most 14 hours",
-    secret: false,
-    check: |text| if TimeZone::new(text).is_ok() { Ok(()) } else { must_be(TIME_ZONE) },
-});
 
 /// It may hold a password and is never shown.
 pub(super) const DATABASE_URL: Kind = Kind::Parsed(&Parsed {

@@ -6,6 +6,7 @@ use backstop_core::config::Config;
 use backstop_core::setting::{Faults, SettingFault};
 use backstop_disk::dlq;
 use backstop_sql::TimeZone;
+use backstop_sql::outbox;
 use backstop_sql::store::DatabaseKind;
 
 use super::fault::{Findings, Place};
@@ -73,24 +74,19 @@ impl Rules<'_> {
     }
 
     fn outbox(&mut self, outbox: &Outbox) {
-        let Outbox { path, mode, claim_locking, retry, database, .. } = outbox;
-        if *mode == Mode::MultiNode && !claim_locking.enabled {
+        let (Outbox { path, mode, database, .. }, config) = (outbox, outbox.config());
+        self.own(path, &config);
+        if *mode == Mode::MultiNode && !config.claim_locking.enabled {
             let what =
                 "multi-node requires claim-locking.enabled: true, so that two nodes do not take the same row";
             self.fault(&format!("{path}.claim-locking.enabled"), what);
         }
-        if claim_locking.owner_id.as_ref().is_some_and(|owner| owner.chars().count() > 128) {
-            self.fault(&format!("{path}.claim-locking.owner-id"), "must be at most 128 characters long");
-        }
-        if retry.max_delay < retry.base_delay {
-            self.fault(&format!("{path}.retry.max-delay-ms"), "must not be shorter than base-delay-ms");
-        }
         let kind = DatabaseKind::of(database.url.reveal()).ok();
-        if database.behind_pooler && kind.is_some_and(|kind| kind != DatabaseKind::Postgres) {
+        if database.table.behind_pooler && kind.is_some_and(|kind| kind != DatabaseKind::Postgres) {
             self.fault(&format!("{path}.database.behind-pooler"), "is for PostgreSQL only");
         }
         if kind == Some(DatabaseKind::Sqlite)
-            && TimeZone::new(&database.time_zone).is_ok_and(|zone| zone != TimeZone::default())
+            && TimeZone::new(&database.table.time_zone).is_ok_and(|zone| zone != TimeZone::default())
         {
             self.fault(
                 &format!("{path}.database.time-zone"),
@@ -104,7 +100,7 @@ impl Rules<'_> {
                         mode: writer-only";
             self.fault(&format!("{path}.handlers"), what);
         }
-        self.without_effect(outbox);
+        self.without_effect(outbox, &config);
         self.handlers(outbox);
         self.order_in_an_outage(outbox);
     }
@@ -122,19 +118,14 @@ impl Rules<'_> {
     }
 
     /// The Java framework knows of claims, and of nothing else that could keep two from the same row.
-    fn beside_java(&mut self, Outbox { path, mode, poller, database, .. }: &Outbox) {
-        if !database.beside_java {
+    fn beside_java(&mut self, Outbox { path, mode, database, .. }: &Outbox) {
+        if !database.table.beside_java {
             return;
         }
         if *mode != Mode::MultiNode {
             let what =
                 format!("needs mode: multi-node, not {mode}: claims alone keep two from taking the same row");
             self.fault(&format!("{path}.database.beside-java"), what);
-        }
-        if poller.skip_recent.is_zero() {
-            let what = "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has \
-                        in memory are unclaimed";
-            self.fault(&format!("{path}.poller.skip-recent"), what);
         }
         if self.places.has(&format!("{path}.claim-locking.hot-grace")) {
             let what = "has no effect with database.beside-java: born claims last as long as any other";
@@ -145,7 +136,7 @@ impl Rules<'_> {
     /// A lock belongs to a session, and behind a pooler no session is a node's own.
     fn guard(&mut self, Outbox { path, mode, database, .. }: &Outbox) {
         let alone = matches!(mode, Mode::SingleNode | Mode::Ordered);
-        if alone && database.guard && database.behind_pooler {
+        if alone && database.table.guard && database.table.behind_pooler {
             let what = format!(
                 "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or see to it that there is one \
                  process, and write guard: false"
@@ -158,7 +149,7 @@ impl Rules<'_> {
     }
 
     /// Settings that mean nothing in the mode, or while their group is switched off.
-    fn without_effect(&mut self, Outbox { path, mode, purge, claim_locking, .. }: &Outbox) {
+    fn without_effect(&mut self, Outbox { path, mode, .. }: &Outbox, config: &outbox::Config) {
         let idle: &[&str] = match mode {
             Mode::MultiNode => &[],
             Mode::SingleNode => &["claim-locking"],
@@ -180,7 +171,8 @@ impl Rules<'_> {
                 self.warn(&path, format!("has no effect in mode {mode}"));
             }
         }
-        for (group, enabled) in [("purge", purge.enabled), ("claim-locking", claim_locking.enabled)] {
+        let groups = [("purge", config.purge.enabled), ("claim-locking", config.claim_locking.enabled)];
+        for (group, enabled) in groups {
             let path = format!("{path}.{group}");
             let told = idle.contains(&group) || (group == "claim-locking" && *mode == Mode::MultiNode);
             if self.places.has(&path) && !enabled && !told && !self.places.has(&format!("{path}.enabled")) {
@@ -204,6 +196,14 @@ impl Rules<'_> {
     }
 
     fn handler(&mut self, handler: &Handler) {
+        if handler.is_for_the_rest() {
+            let others = handler.event_type.len() > 1 || handler.aggregate_type.is_some();
+            if others || handler.dlq.is_some() {
+                let what = "`*` stands alone: it is for all events that no other handler is for, so it has neither an \
+                            aggregate-type nor a dlq of its own";
+                self.fault(&format!("{}.event-type", handler.path), what);
+            }
+        }
         match handlers::Target::of(handler).as_slice() {
             [target] => self.faults(&format!("{}.{}", handler.path, target.word()), &target.faults()),
             [] => self.fault(&handler.path, "names no target; add one of log, http, kafka"),
@@ -218,7 +218,7 @@ impl Rules<'_> {
     fn apart(&mut self, outboxes: &[Outbox]) {
         let (mut names, mut tables, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for outbox in outboxes {
-            let Outbox { path, name, database, metrics, .. } = outbox;
+            let (Outbox { path, name, database, .. }, config) = (outbox, outbox.config());
             if outboxes.len() > 1 && !self.places.has(&format!("{path}.name")) {
                 self.fault(&format!("{path}.name"), "is required where there are several");
             } else if let Some(before) = names.insert(name, path) {
@@ -227,17 +227,17 @@ impl Rules<'_> {
                 self.fault(&format!("{path}.name"), what);
             }
             let url = database.url.reveal();
-            let known = !url.is_empty() && !database.table.is_empty();
-            if let (true, Some(before)) = (known, tables.insert((url, &database.table), name)) {
+            let table = database.table.table.clone();
+            let known = !url.is_empty() && !table.is_empty();
+            if let (true, Some(before)) = (known, tables.insert((url, table), name)) {
                 self.fault(
                     &format!("{path}.database.table"),
                     format!("outbox `{before}` has this table already"),
                 );
             }
-            let prefix = metrics.name_prefix.as_deref();
-            if let (Some(prefix), Some(before)) =
-                (prefix, prefix.and_then(|prefix| prefixes.insert(prefix, name)))
-            {
+            let prefix = config.metrics.name_prefix;
+            let before = prefix.clone().and_then(|prefix| prefixes.insert(prefix, name));
+            if let (Some(prefix), Some(before)) = (prefix, before) {
                 let what = format!("`{prefix}` is taken by outbox `{before}`; their numbers would be mixed");
                 self.fault(&format!("{path}.metrics.name-prefix"), what);
             }

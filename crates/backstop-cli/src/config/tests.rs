@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::settings::{Done, Mode, Outbox, Settings};
+use backstop_sql::store::Done;
+
+use super::settings::{Mode, Outbox, Settings};
 use super::*;
 use crate::handlers::Level;
 
@@ -38,14 +40,19 @@ fn with(lines: &str) -> String {
 /// Rules: O-064, O-080.
 #[test]
 fn what_is_not_given_has_its_default() {
-    let Outbox { name, mode, database, dispatcher, retry, poller, claim_locking, purge, metrics, .. } =
-        outbox(LEAST);
+    let given = outbox(LEAST);
+    let backstop_sql::outbox::Config {
+        name, dispatcher, retry, poller, claim_locking, purge, metrics, ..
+    } = given.config();
+    assert_eq!(given.config(), backstop_sql::outbox::Config::default());
+    let (mode, database) = (given.mode, given.database);
     assert_eq!((name.as_str(), mode), ("outbox", Mode::SingleNode));
-    assert_eq!((database.table.as_str(), database.pool_size, database.migrate), ("outbox_event", 10, true));
+    let table = database.table;
+    assert_eq!((table.table.as_str(), database.pool_size, table.migrate), ("outbox_event", 10, true));
     assert_eq!((dispatcher.worker_count, dispatcher.max_attempts), (4, 10));
     assert_eq!((dispatcher.hot_queue_capacity, dispatcher.cold_queue_capacity), (1_000, 1_000));
     assert_eq!((dispatcher.drain_timeout, dispatcher.done), (Duration::from_secs(5), Done::Keep));
-    assert_eq!((retry.base_delay, retry.max_delay), (Duration::from_millis(200), Duration::from_secs(60)));
+    assert_eq!((retry.base, retry.max), (Duration::from_millis(200), Duration::from_secs(60)));
     assert_eq!((poller.interval, poller.batch_size), (Duration::from_secs(5), 50));
     assert_eq!(poller.skip_recent, Duration::ZERO);
     assert_eq!((claim_locking.enabled, claim_locking.lock_timeout), (false, Duration::from_secs(300)));
@@ -80,22 +87,26 @@ outbox:
 ",
     );
     assert_eq!(given.mode, Mode::MultiNode);
-    assert_eq!((given.database.table.as_str(), given.database.pool_size), ("t", 3));
-    assert!(!given.database.migrate && !given.database.wake_ups && given.database.behind_pooler);
-    let dispatcher = given.dispatcher;
+    assert_eq!((given.database.table.table.as_str(), given.database.pool_size), ("t", 3));
+    let (table, config) = (&given.database.table, given.config());
+    assert!(!table.migrate && !table.wake_ups && table.behind_pooler);
+    let dispatcher = config.dispatcher;
     assert_eq!((dispatcher.worker_count, dispatcher.max_attempts, dispatcher.done), (8, 3, Done::Delete));
     assert_eq!((dispatcher.hot_queue_capacity, dispatcher.cold_queue_capacity), (9, 11));
     assert_eq!(dispatcher.drain_timeout, Duration::from_millis(2_500));
-    assert_eq!(given.retry.base_delay, Duration::from_millis(100));
-    assert_eq!(given.retry.max_delay, Duration::from_secs(30));
-    assert_eq!((given.poller.interval, given.poller.batch_size), (Duration::from_millis(250), 7));
-    assert_eq!(given.poller.skip_recent, Duration::from_secs(1));
-    let claims = given.claim_locking;
+    assert_eq!(config.retry.base, Duration::from_millis(100));
+    assert_eq!(config.retry.max, Duration::from_secs(30));
+    assert_eq!((config.poller.interval, config.poller.batch_size), (Duration::from_millis(250), 7));
+    assert_eq!(config.poller.skip_recent, Duration::from_secs(1));
+    let claims = config.claim_locking;
     assert!(claims.enabled && claims.owner_id.as_deref() == Some("node-1"));
     assert_eq!((claims.lock_timeout, claims.hot_grace), (Duration::from_secs(120), Duration::from_secs(10)));
-    assert_eq!((given.purge.enabled, given.purge.retention), (true, Duration::from_secs(24 * 3_600)));
-    assert_eq!((given.purge.batch_size, given.purge.interval), (9, Duration::from_secs(60)));
-    assert_eq!((given.metrics.enabled, given.metrics.name_prefix.as_deref()), (false, Some("orders.outbox")));
+    assert_eq!((config.purge.enabled, config.purge.retention), (true, Duration::from_secs(24 * 3_600)));
+    assert_eq!((config.purge.batch_size, config.purge.interval), (9, Duration::from_secs(60)));
+    assert_eq!(
+        (config.metrics.enabled, config.metrics.name_prefix.as_deref()),
+        (false, Some("orders.outbox"))
+    );
     let handler = &given.handlers[0];
     assert_eq!((handler.aggregate_type.as_deref(), handler.event_type.len()), (Some("Order"), 2));
     assert_eq!(handler.log.as_ref().map(|log| log.level), Some(Level::Debug));
@@ -157,7 +168,7 @@ fn beside_the_java_framework_there_are_claims_and_young_rows_are_left_alone() {
     let told = faults(&with(&format!("{claims}  poller: {{skip-recent: 0s}}\n")));
     assert_eq!(told, [format!("f.yaml:6:12: outbox.poller.skip-recent: {young}")]);
     let fine = with(&format!("{claims}  poller: {{skip-recent: 10s}}\n"));
-    assert!(faults(&fine).is_empty() && outbox(&fine).database.beside_java);
+    assert!(faults(&fine).is_empty() && outbox(&fine).database.table.beside_java);
     let graced = fine.replace("enabled: true}", "enabled: true, hot-grace: 1s}");
     let warned = checked(&graced, &[]).warnings();
     let idle = "has no effect with database.beside-java: born claims last as long as any other";
@@ -169,8 +180,8 @@ fn a_time_zone_is_utc_or_a_fixed_distance_from_it_and_means_nothing_on_sqlite() 
     let on = |url: &str, zone: &str| {
         LEAST.replace("{url: 'sqlite:a.db'}", &format!("{{url: '{url}', time-zone: {zone}}}"))
     };
-    assert_eq!(outbox(LEAST).database.time_zone, "UTC");
-    assert_eq!(outbox(&on("mysql://u@h/d", "+02:00")).database.time_zone, "+02:00");
+    assert_eq!(outbox(LEAST).database.table.time_zone, "UTC");
+    assert_eq!(outbox(&on("mysql://u@h/d", "+02:00")).database.table.time_zone, "+02:00");
     assert!(faults(&on("sqlite:a.db", "UTC")).is_empty());
     let told = faults(&on("mysql://u@h/d", "Europe/Berlin"));
     let what =
@@ -432,8 +443,8 @@ fn variables_take_the_place_of_values_and_are_named_when_they_are_wrong() {
     )
     .settings()
     .unwrap();
-    assert_eq!(given.outbox[0].dispatcher.worker_count, 16);
-    assert_eq!(given.outbox[0].claim_locking.lock_timeout, Duration::from_secs(60));
+    assert_eq!(given.outbox[0].config().dispatcher.worker_count, 16);
+    assert_eq!(given.outbox[0].config().claim_locking.lock_timeout, Duration::from_secs(60));
     assert_eq!(given.outbox[0].database.url.reveal(), "postgres://u:tiger@h/d");
     assert_eq!(given.server.hosts, ["a.example", "b.example"]);
     assert!(!format!("{given:?}").contains("tiger"), "secrets stay out of Debug");
@@ -557,4 +568,16 @@ fn directories_are_apart_complete_and_used() {
         "{idle:?}"
     );
     assert!(idle[1].contains("dlq.rolling: has no effect without enabled: true"), "{idle:?}");
+}
+
+#[test]
+fn a_star_is_for_all_events_that_no_other_handler_is_for_and_stands_alone() {
+    let with = |handler: &str| LEAST.replace("{event-type: Tick, log: }", handler);
+    assert!(faults(&with("{event-type: Tick, log: }, {event-type: '*', log: }")).is_empty());
+    for wrong in ["{event-type: ['*', Tick], log: }", "{aggregate-type: Order, event-type: '*', log: }"] {
+        let told = faults(&with(wrong));
+        assert!(told.len() == 1 && told[0].contains("`*` stands alone"), "{told:?}");
+    }
+    let twice = faults(&with("{event-type: '*', log: }, {event-type: '*', log: }"));
+    assert!(twice.len() == 1 && twice[0].contains("has a handler already"), "{twice:?}");
 }

@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backstop_core::inspect::Inspect;
-use backstop_core::retry::Exponential;
-use backstop_sql::outbox::{Builder, Delivering, Mode, Tunable, purge};
-use backstop_sql::store::{DatabaseKind, Done};
+use backstop_sql::store::DatabaseKind;
 use backstop_sql::{Outbox, Supported, mysql, postgres, sqlite};
-use sqlx::{MySql, Pool, Postgres, Sqlite};
+use sqlx::Pool;
 
 use super::component::{BoxFuture, Component};
 use super::letters::Opened;
 use super::slot::Slot;
 use super::wiring::Wiring;
 use crate::commands::told;
-use crate::config::settings::{self, Outbox as Settings};
+use crate::config::settings::{Mode, Outbox as Settings};
 use crate::handlers::Shared;
 
 /// An outbox of a settings file.
@@ -101,26 +99,7 @@ async fn start(settings: &Settings, wiring: &Wiring, several: bool) -> anyhow::R
     }
 }
 
-/// A database that the daemon knows how to reach.
-trait Reached: Supported {
-    /// Says whether a pooler is in between, where the database has such poolers.
-    fn through<M: Mode>(builder: Builder<Self, M>, _pooler: bool) -> Builder<Self, M>
-    where
-        Self: Sized,
-    {
-        builder
-    }
-}
-
-impl Reached for MySql {}
-impl Reached for Sqlite {}
-impl Reached for Postgres {
-    fn through<M: Mode>(builder: Builder<Self, M>, pooler: bool) -> Builder<Self, M> {
-        builder.behind_pooler(pooler)
-    }
-}
-
-async fn start_on<DB: Reached>(
+async fn start_on<DB: Supported>(
     pool: Pool<DB>,
     settings: &Settings,
     wiring: &Wiring,
@@ -143,93 +122,22 @@ async fn start_on<DB: Reached>(
     Ok(Running { inspect, close })
 }
 
-async fn build_and_start<DB: Reached>(
+async fn build_and_start<DB: Supported>(
     pool: Pool<DB>,
     settings: &Settings,
     wiring: &Wiring,
     several: bool,
 ) -> anyhow::Result<Outbox<DB>> {
+    let mut config = settings.config();
+    if several {
+        // Told apart by their names.
+        config.metrics.name_prefix.get_or_insert_with(|| format!("outbox.{}", settings.name));
+    }
     let started = match settings.mode {
-        settings::Mode::SingleNode => {
-            let builder = common(Outbox::single_node(pool), settings, several);
-            tuned(delivering(builder, settings, wiring), settings).start().await
-        }
-        settings::Mode::MultiNode => {
-            let builder = common(Outbox::multi_node(pool), settings, several);
-            let builder = tuned(delivering(builder, settings, wiring), settings);
-            let claims = &settings.claim_locking;
-            let builder = match &claims.owner_id {
-                Some(owner) => builder.claim_locking_as(owner, claims.lock_timeout),
-                None => builder.claim_locking(claims.lock_timeout),
-            };
-            builder.hot_grace(claims.hot_grace).beside_java(settings.database.beside_java).start().await
-        }
-        settings::Mode::Ordered => {
-            let builder = common(Outbox::ordered(pool), settings, several);
-            delivering(builder, settings, wiring).start().await
-        }
-        settings::Mode::WriterOnly => common(Outbox::writer_only(pool), settings, several).start().await,
+        Mode::SingleNode => wiring.connect(Outbox::single_node(pool).config(config)).start().await,
+        Mode::MultiNode => wiring.connect(Outbox::multi_node(pool).config(config)).start().await,
+        Mode::Ordered => wiring.connect(Outbox::ordered(pool).config(config)).start().await,
+        Mode::WriterOnly => Outbox::writer_only(pool).config(config).start().await,
     };
     Ok(started?)
-}
-
-/// What every mode has.
-fn common<DB: Reached, M: Mode>(
-    builder: Builder<DB, M>,
-    settings: &Settings,
-    several: bool,
-) -> Builder<DB, M> {
-    let Settings { name, database, metrics, purge, .. } = settings;
-    let prefix = match &metrics.name_prefix {
-        Some(prefix) => prefix.clone(),
-        None if several => format!("outbox.{name}"),
-        None => "outbox".to_owned(),
-    };
-    let mut builder = DB::through(builder, database.behind_pooler)
-        .name(name)
-        .table(&database.table)
-        .time_zone(&database.time_zone)
-        .migrate(database.migrate)
-        .wake_ups(database.wake_ups)
-        .metrics_prefix(prefix);
-    if !metrics.enabled {
-        builder = builder.metrics_recorder(Arc::new(::metrics::NoopRecorder));
-    }
-    if purge.enabled {
-        let often = purge::Settings::default().interval(purge.interval);
-        builder = builder.purge(often.retention(purge.retention).batch_size(purge.batch_size));
-    }
-    builder
-}
-
-/// What every mode has that delivers.
-fn delivering<DB: Supported, M: Delivering>(
-    builder: Builder<DB, M>,
-    settings: &Settings,
-    wiring: &Wiring,
-) -> Builder<DB, M> {
-    let Settings { database, poller, dispatcher, .. } = settings;
-    let builder = builder
-        .guard(database.guard)
-        .queue_bytes(dispatcher.queue_bytes)
-        .interval(poller.interval)
-        .batch_size(poller.batch_size)
-        .skip_recent(poller.skip_recent)
-        .drain_timeout(dispatcher.drain_timeout)
-        .done(match dispatcher.done {
-            settings::Done::Keep => Done::Keep,
-            settings::Done::Delete => Done::Delete,
-        });
-    wiring.connect(builder)
-}
-
-/// What the modes have that can be tuned.
-fn tuned<DB: Supported, M: Tunable>(builder: Builder<DB, M>, settings: &Settings) -> Builder<DB, M> {
-    let Settings { dispatcher, retry, .. } = settings;
-    builder
-        .worker_count(dispatcher.worker_count)
-        .hot_queue_capacity(dispatcher.hot_queue_capacity)
-        .cold_queue_capacity(dispatcher.cold_queue_capacity)
-        .max_attempts(dispatcher.max_attempts)
-        .retry_policy(Exponential { base: retry.base_delay, max: retry.max_delay })
 }

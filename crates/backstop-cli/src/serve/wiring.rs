@@ -85,6 +85,10 @@ impl Wiring {
         }
         for Wired { aggregate_type, event_types, handler, letters } in &self.handlers {
             for event_type in event_types {
+                if event_type == "*" {
+                    builder = builder.otherwise(handler.clone());
+                    continue;
+                }
                 builder = builder.on(aggregate_type.clone(), event_type.clone(), handler.clone());
                 if let Some(letters) = letters {
                     builder =

@@ -384,6 +384,13 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self.on(GLOBAL, event_type, handler)
     }
 
+    /// Registers the handler for all events that no other handler is for. Without one they are buried at once.
+    pub fn otherwise<By>(mut self, handler: impl IntoHandler<By>) -> Self {
+        let registered = self.registry.otherwise(handler);
+        self.duplicate = self.duplicate.or(registered.err());
+        self
+    }
+
     /// Registers a handler that knows its own pair.
     pub fn on_bound(mut self, handler: BoundHandler) -> Self {
         let registered = self.registry.register_bound(handler);

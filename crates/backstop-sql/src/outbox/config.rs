@@ -82,7 +82,7 @@ backstop_core::config! {
         /// Whether the outbox counts for `/metrics`.
         enabled: bool = true => "enabled": one(Kind::Flag);
         /// What the names of its metrics begin with.
-        name_prefix: Option<String> = None => "name-prefix": one(Kind::Text), unset("`outbox`");
+        name_prefix: Option<String> = None => "name-prefix": one(Kind::Text), unset("`outbox`, or `outbox.` and the name where one file has several");
     }
 }
 
@@ -104,11 +104,15 @@ const TIME_ZONE: Parsed = Parsed {
 
 /// What must hold between settings, whatever the mode.
 fn fit_together(config: &Config, faults: &mut Faults) {
+    if config.retry.max < config.retry.base {
+        faults.under("retry", |faults| faults.add("max-delay-ms", "must not be shorter than base-delay-ms"));
+    }
     if config.database.beside_java && config.poller.skip_recent.is_zero() {
         faults.under("poller", |faults| {
             faults.add(
                 "skip-recent",
-                "must be longer than zero with beside-java: rows that the other side has in memory are unclaimed",
+                "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has in memory \
+                 are unclaimed",
             );
         });
     }

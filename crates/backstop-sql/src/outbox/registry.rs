@@ -11,7 +11,7 @@ use backstop_core::{Delivery, Event, Failure, Handler, IntoHandler, Outcome};
 use crate::Error;
 
 /// Handlers by aggregate type and event type: exactly one for each pair, and no fallback from one pair to
-/// another. Clones share the same handlers.
+/// another. One more may be [for the rest](Self::otherwise). Clones share the same handlers.
 ///
 /// ```
 /// use backstop_core::Event;
@@ -28,7 +28,14 @@ use crate::Error;
 /// ```
 #[derive(Clone, Default)]
 pub struct Registry {
-    routes: Arc<RwLock<HashMap<String, HashMap<String, Route>>>>,
+    routes: Arc<RwLock<Routes>>,
+}
+
+#[derive(Default)]
+struct Routes {
+    of: HashMap<String, HashMap<String, Route>>,
+    /// For all that no other is for.
+    rest: Option<Route>,
 }
 
 /// A handler, and the name of the way to it.
@@ -53,7 +60,7 @@ impl Registry {
     ) -> Result<(), Error> {
         let (aggregate_type, event_type) = (aggregate_type.name(), event_type.name());
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
-        let of_aggregate = routes.entry(aggregate_type.to_owned()).or_default();
+        let of_aggregate = routes.of.entry(aggregate_type.to_owned()).or_default();
         if of_aggregate.contains_key(event_type) {
             return Err(Error::Duplicate {
                 aggregate_type: aggregate_type.to_owned(),
@@ -75,6 +82,17 @@ impl Registry {
         self.register(GLOBAL, event_type, handler)
     }
 
+    /// Registers the handler of all events that no other handler is for; without one they are dead at once. A second one is
+    /// an error.
+    pub fn otherwise<By>(&self, handler: impl IntoHandler<By>) -> Result<(), Error> {
+        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        if routes.rest.is_some() {
+            return Err(Error::Duplicate { aggregate_type: "*".to_owned(), event_type: "*".to_owned() });
+        }
+        routes.rest = Some(Route { name: "*".into(), handler: handler.into_handler() });
+        Ok(())
+    }
+
     /// Registers a handler that knows its own pair.
     pub fn register_bound(&self, handler: BoundHandler) -> Result<(), Error> {
         let (aggregate_type, event_type) = (handler.aggregate_type.clone(), handler.event_type.clone());
@@ -89,14 +107,16 @@ impl Registry {
     /// The way of a pair, if there is one.
     pub(super) fn route(&self, aggregate_type: &str, event_type: &str) -> Option<Route> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        routes.get(aggregate_type)?.get(event_type).cloned()
+        let own = routes.of.get(aggregate_type).and_then(|of| of.get(event_type));
+        own.or(routes.rest.as_ref()).cloned()
     }
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        let pairs = routes.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
+        let pairs =
+            routes.of.iter().flat_map(|(aggregate, of)| of.keys().map(move |event| (aggregate, event)));
         f.debug_set().entries(pairs).finish()
     }
 }

@@ -110,7 +110,7 @@ fn the_reference_lists_the_settings_of_the_purge() {
 }
 
 /// Methods for what is no plain value, so that no settings file could hold it, and those that take plain ones together.
-const NOT_PLAIN: [&str; 15] = [
+const NOT_PLAIN: [&str; 16] = [
     "config",
     "connections",
     "dead_letters",
@@ -122,6 +122,7 @@ const NOT_PLAIN: [&str; 15] = [
     "on",
     "on_bound",
     "on_global",
+    "otherwise",
     "purger",
     "registry",
     "store",

@@ -164,3 +164,16 @@ async fn handlers_are_registered_and_looked_up_at_the_same_time() {
     assert_eq!(refused, 400);
     assert!((0..100).all(|n| registry.handler_for("Order", &format!("E3-{n}")).is_some()));
 }
+
+#[tokio::test]
+async fn one_handler_may_be_for_all_that_no_other_is_for_and_there_is_one_at_most() {
+    let registry = Registry::new();
+    let (placed, rest) = (Recording::new(), Recording::new());
+    registry.register("Order", "OrderPlaced", placed.clone()).unwrap();
+    registry.otherwise(rest.clone()).unwrap();
+    let both = [&placed, &rest];
+    assert_eq!(asked(&registry, ("Order", "OrderPlaced"), &both).await, Some(0));
+    assert_eq!(asked(&registry, ("Order", "OrderPaid"), &both).await, Some(1));
+    assert_eq!(asked(&registry, (GLOBAL, "Tick"), &both).await, Some(1));
+    assert!(matches!(registry.otherwise(rest), Err(Error::Duplicate { .. })));
+}
