@@ -13,13 +13,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::Failure;
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
 use crate::failure::Kind;
 use crate::redact::redacted;
 use crate::retry::Jitter;
-use crate::telemetry;
+use crate::{Failure, Outcome, telemetry};
 
 pub use config::{Config, DEFAULT_SOURCE, default_breaker};
 pub use verdict::{Refusal, Ruling, Verdict};
@@ -31,13 +30,13 @@ use config::Pace;
 /// ```
 /// use std::sync::Arc;
 /// use backstop_core::retry::Jitter;
-/// use backstop_core::SystemClock;
-/// use backstop_core::target::{Config, Ruling, Status, Target, Verdict};
+/// use backstop_core::{Outcome, SystemClock};
+/// use backstop_core::target::{Config, Status, Target, Verdict};
 ///
 /// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
 /// let permit = target.admit(Jitter::random()).expect("nothing speaks against it");
 /// let away = Verdict::Unavailable { wait: None, why: "no route to host".to_owned() };
-/// assert!(matches!(permit.rule(away, Jitter::random()), Ruling::PutOff(_)));
+/// assert!(matches!(permit.rule(away, Jitter::random()), Ok(Outcome::RetryAfter(_))));
 ///
 /// target.disable(); // as an answer of 410 does
 /// assert_eq!(target.status(), Status::Disabled);
@@ -136,11 +135,12 @@ impl Target {
     /// A ruling as a sink tells it. What is put off has failed there: whoever calls a sink keeps what it does not take.
     pub fn told_to_sender(&self, ruling: Ruling) -> Result<(), Failure> {
         match ruling {
-            Ruling::Done => Ok(()),
-            Ruling::Failed(refusal) => Err(refusal.into()),
-            Ruling::PutOff(wait) => {
+            Ok(Outcome::Done) => Ok(()),
+            Ok(Outcome::Dead(why)) => Err(Failure::permanent("refused", why.unwrap_or_default())),
+            Err(refusal) => Err(refusal.into()),
+            Ok(Outcome::RetryAfter(wait)) => {
                 let standing = self.standing();
-                let what = if standing.disabled { "is disabled" } else { "is left alone for a while" };
+                let what = if standing.disabled { "is disabled" } else { "is unavailable" };
                 let why = standing.trouble.as_deref().unwrap_or("it gave no reason");
                 let why = format!("the target {what}: {why}");
                 drop(standing);
@@ -198,10 +198,11 @@ impl Target {
     fn count(&self, ruling: &Ruling, events: u64, status: &Status) {
         let metrics = &self.0.metrics;
         match ruling {
-            Ruling::Done => metrics.delivered.add(events),
-            Ruling::PutOff(_) => metrics.put_off.add(events),
-            Ruling::Failed(_) if events == 1 => metrics.failed.increment(),
-            Ruling::Failed(_) => {}
+            Ok(Outcome::Done) => metrics.delivered.add(events),
+            Ok(Outcome::RetryAfter(_)) => metrics.put_off.add(events),
+            // Of a batch that was refused each event is tried, and counted, alone.
+            Ok(Outcome::Dead(_)) | Err(_) if events == 1 => metrics.failed.increment(),
+            Ok(Outcome::Dead(_)) | Err(_) => {}
         }
         metrics.available.set(u64::from(*status == Status::Available));
     }
@@ -289,24 +290,24 @@ impl Permit {
             standing.breaker.record(admission, good, now.since(self.began), now);
         }
         let ruling = match verdict {
-            Verdict::Done => Ruling::Done,
+            Verdict::Done => Ok(Outcome::Done),
             Verdict::Failed(refusal) => {
                 standing.trouble = (refusal.kind != Kind::Permanent)
                     .then(|| redacted(&format!("{}: {}", refusal.class, refusal.message)).into_owned());
-                Ruling::Failed(refusal)
+                Err(refusal)
             }
-            Verdict::Blocked(refusal) => Ruling::Failed(refusal),
+            Verdict::Blocked(refusal) => Err(refusal),
             Verdict::Gone(why) => {
                 standing.disabled = true;
                 standing.trouble = Some(redacted(&why).into_owned());
-                Ruling::PutOff(pace.park)
+                Ok(Outcome::RetryAfter(pace.park))
             }
             Verdict::Unavailable { wait, why } => {
                 standing.trouble = Some(redacted(&why).into_owned());
-                Ruling::PutOff(standing.wait(wait, now, *pace, jitter))
+                Ok(Outcome::RetryAfter(standing.wait(wait, now, *pace, jitter)))
             }
         };
-        if ruling == Ruling::Done {
+        if ruling == Ok(Outcome::Done) {
             standing.trouble = None;
         }
         let (after, status) = (standing.breaker.state(), standing.status(now));
@@ -342,7 +343,7 @@ fn tell_changes(name: &str, before: State, after: State, status: &Status) {
             tracing::warn!(target_name = name, "the target is gone and disabled; its events are parked");
         }
         (State::Closed, State::Open, Status::Unavailable(why)) => {
-            tracing::warn!(target_name = name, why, "the target is left alone for a while; its events wait");
+            tracing::warn!(target_name = name, why, "the target is unavailable; its events wait");
         }
         (State::HalfOpen, State::Open, Status::Unavailable(why)) => {
             tracing::debug!(target_name = name, why, "the target is still away");

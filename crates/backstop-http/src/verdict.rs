@@ -50,8 +50,7 @@ fn message(Answer { status, said, .. }: &Answer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use backstop_core::target::Ruling;
-    use backstop_core::{Failure, Outcome};
+    use backstop_core::Failure;
 
     use super::*;
 
@@ -109,8 +108,7 @@ mod tests {
     #[test]
     fn a_refusal_becomes_a_failure_of_its_class_and_says_what_the_target_said() {
         let Verdict::Failed(refusal) = judged(422, None) else { panic!() };
-        let failure: Result<Outcome, Failure> = Ruling::Failed(refusal).into();
-        let failure = failure.unwrap_err();
+        let failure = Failure::from(refusal);
         assert_eq!(failure.to_string(), "http-422: the target answered 422 Unprocessable Entity: hm");
         let Verdict::Failed(moved) = judged(301, None) else { panic!() };
         assert!(moved.message.contains("redirects are not followed"), "{}", moved.message);

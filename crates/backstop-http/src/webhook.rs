@@ -91,23 +91,20 @@ impl Handler for Webhook {
             Mode::Binary => relay.send_checked(encoding::binary(&event, &relay.source)).await,
             Mode::Batched { gathering, linger } => gather(relay, gathering, *linger, &event).await,
         };
-        ruling.into()
+        Ok(ruling?)
     }
 }
 
 impl Relay {
     async fn send_checked(&self, message: Result<Message, Refusal>) -> Ruling {
-        match message.and_then(|message| self.fitting(message)) {
-            Ok(message) => self.send(message, 1).await,
-            Err(refusal) => Ruling::Failed(refusal),
-        }
+        self.send(self.fitting(message?)?, 1).await
     }
 
     /// The whole of a delivery: ask for leave, sign, send, judge, rule.
     async fn send(&self, mut message: Message, events: u64) -> Ruling {
         let permit = match self.target.admit_many(events, Jitter::random()) {
             Ok(permit) => permit,
-            Err(wait) => return Ruling::PutOff(wait),
+            Err(wait) => return Ok(Outcome::RetryAfter(wait)),
         };
         self.sign(&mut message);
         let exchange = self.client.post(message.headers, message.body).await;
@@ -150,7 +147,7 @@ impl Relay {
             return;
         }
         let ruling = self.send(self.message_of(&items), items.len() as u64).await;
-        let together = items.len() == 1 || !matches!(ruling, Ruling::Failed(_));
+        let together = items.len() == 1 || ruling.is_ok();
         for item in items {
             // One bad event must not take the others with it: a batch that failed is sent again in pieces.
             let own = if together { ruling.clone() } else { self.send(self.message_of([&item]), 1).await };
@@ -166,14 +163,9 @@ impl Relay {
 
 /// Puts an event into the batch that is being gathered and waits for what becomes of it.
 async fn gather(relay: &Arc<Relay>, gathering: &Mutex<Gathering>, linger: Duration, event: &Event) -> Ruling {
-    let text = match encoding::json(event, &relay.source) {
-        Ok(text) => text,
-        Err(refusal) => return Ruling::Failed(refusal),
-    };
+    let text = encoding::json(event, &relay.source)?;
     let alone = encoding::batched([(event.id(), text.as_str())].into_iter(), &relay.source);
-    if let Err(refusal) = relay.fitting(alone) {
-        return Ruling::Failed(refusal);
-    }
+    relay.fitting(alone)?;
     let (answer, answered) = oneshot::channel();
     let item = Item { event_id: event.id().to_owned(), text, answer };
     let Joined { ready, begun } = lock(gathering).join(item);
@@ -194,7 +186,7 @@ async fn gather(relay: &Arc<Relay>, gathering: &Mutex<Gathering>, linger: Durati
         });
     }
     // The runtime is ending where nobody answers; the event comes again.
-    answered.await.unwrap_or(Ruling::PutOff(Duration::ZERO))
+    answered.await.unwrap_or(Ok(Outcome::RetryAfter(Duration::ZERO)))
 }
 
 fn lock(gathering: &Mutex<Gathering>) -> std::sync::MutexGuard<'_, Gathering> {

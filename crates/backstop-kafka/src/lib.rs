@@ -32,7 +32,6 @@ mod config;
 mod connection;
 mod connections;
 mod error;
-mod producer;
 mod publisher;
 mod record;
 mod verdict;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::retry::Jitter;
-use backstop_core::target::{Ruling, Target};
+use backstop_core::target::{Ruling, Target, Verdict};
 use backstop_core::{Event, Failure, Handler, Outcome};
 
 use crate::builder::PublisherBuilder;
@@ -69,23 +69,23 @@ impl Publisher {
 
 impl Handler for Publisher {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
-        self.0.publish(&event, &self.0.source).await.into()
+        Ok(self.0.publish(&event, &self.0.source).await?)
     }
 }
 
 impl Relay {
     /// The whole of a delivery: ask for leave, send, judge, rule.
     async fn publish(&self, event: &Event, source: &str) -> Ruling {
-        let record = match Record::of(event, source, self.format) {
-            Ok(record) => record,
-            Err(refusal) => return Ruling::Failed(refusal),
-        };
+        let record = Record::of(event, source, self.format)?;
         let permit = match self.target.admit(Jitter::random()) {
             Ok(permit) => permit,
-            Err(wait) => return Ruling::PutOff(wait),
+            Err(wait) => return Ok(Outcome::RetryAfter(wait)),
         };
-        let ended = self.connection.publish(&self.topic, &record).await;
-        permit.rule(judge(ended, &self.topic, self.timeout), Jitter::random())
+        let verdict = match self.connection.publish(&self.topic, &record).await {
+            Ok(()) => Verdict::Done,
+            Err(unconfirmed) => judge(unconfirmed, &self.topic, self.timeout),
+        };
+        permit.rule(verdict, Jitter::random())
     }
 }
 

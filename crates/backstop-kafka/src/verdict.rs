@@ -24,9 +24,8 @@ pub(crate) fn concerns_the_record(code: Code) -> bool {
     )
 }
 
-/// Judges how a record ended for which `timeout` was allowed.
-pub(crate) fn judge(ended: Result<(), Unconfirmed>, topic: &str, timeout: Duration) -> Verdict {
-    let Err(Unconfirmed { code, complaint }) = ended else { return Verdict::Done };
+/// Judges a record that was not confirmed, for which `timeout` was allowed.
+pub(crate) fn judge(Unconfirmed { code, complaint }: Unconfirmed, topic: &str, timeout: Duration) -> Verdict {
     if concerns_the_record(code) {
         return Verdict::Failed(Refusal::permanent(class(code), format!("the record was refused: {code}")));
     }
@@ -77,7 +76,7 @@ mod tests {
 
     fn judged(code: Code) -> Verdict {
         let unconfirmed = Unconfirmed { code, complaint: Some("refused".to_owned()) };
-        judge(Err(unconfirmed), "orders", Duration::from_secs(10))
+        judge(unconfirmed, "orders", Duration::from_secs(10))
     }
 
     #[test]
@@ -125,10 +124,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unexpected_error_is_counted_and_a_confirmation_is_the_end() {
+    fn an_unexpected_error_is_counted() {
         let Verdict::Failed(refusal) = judged(Code::Unknown) else { panic!() };
         assert_eq!((refusal.class.as_str(), refusal.kind), ("kafka-unknown", Kind::Transient));
-        assert_eq!(judge(Ok(()), "orders", Duration::ZERO), Verdict::Done);
     }
 
     #[test]

@@ -63,13 +63,13 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
     };
     let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
 
     let probe = target.admit(Jitter::NONE).ok().unwrap();
     assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
     drop(probe);
     let blocked = Verdict::Blocked(Refusal::permanent("blocked-address", "no"));
-    target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
 }
 
@@ -78,11 +78,11 @@ fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
     let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
     let rule =
         |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().rule(verdict, Jitter::NONE);
-    rule(7, Verdict::Done);
-    rule(5, Verdict::Failed(Refusal::permanent("http-400", "no")));
-    rule(1, Verdict::Failed(Refusal::permanent("http-400", "no")));
-    rule(1, Verdict::Done);
-    rule(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
+    let _ = rule(7, Verdict::Done);
+    let _ = rule(5, Verdict::Failed(Refusal::permanent("http-400", "no")));
+    let _ = rule(1, Verdict::Failed(Refusal::permanent("http-400", "no")));
+    let _ = rule(1, Verdict::Done);
+    let _ = rule(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
     assert!(target.admit_many(4, Jitter::NONE).is_err(), "it asked for patience");
     let metrics = &target.0.metrics;
     let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(telemetry::Counter::total);
@@ -94,7 +94,7 @@ fn what_a_target_says_of_itself_is_shown_without_passwords() {
     let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
     let why = "moved to https://joe:s3cret@h/".to_owned();
     let away = Verdict::Unavailable { wait: Some(SECOND), why };
-    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
     assert_eq!(target.status(), Status::Unavailable("moved to https://***@h/".to_owned()));
 }
 
@@ -105,12 +105,12 @@ fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     let target = Target::new("test", "t", &patience(config), clock);
     for _ in 0..5 {
         let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-        target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+        let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
     }
     assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "probes are due");
     assert_eq!(target.0.metrics.available.value(), 0);
 
-    target.admit(Jitter::NONE).ok().unwrap().rule(Verdict::Done, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(Verdict::Done, Jitter::NONE);
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
 }
@@ -126,7 +126,7 @@ fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
     let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let given_up = target.admit(Jitter::NONE).ok().unwrap();
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
 
     let _probe = target.admit(Jitter::NONE).ok().unwrap();
     drop(given_up);
@@ -143,13 +143,13 @@ fn a_target_that_refuses_an_event_for_good_is_there_and_one_that_fails_is_not() 
     let refusing = opening_at_once();
     for _ in 0..20 {
         let refused = Verdict::Failed(Refusal::permanent("http-422", "no"));
-        refusing.admit(Jitter::NONE).ok().unwrap().rule(refused, Jitter::NONE);
+        let _ = refusing.admit(Jitter::NONE).ok().unwrap().rule(refused, Jitter::NONE);
     }
     assert_eq!(refusing.status(), Status::Available);
 
     let failing = opening_at_once();
     let failed = Verdict::Failed(Refusal::transient("http-500", "oops"));
-    failing.admit(Jitter::NONE).ok().unwrap().rule(failed, Jitter::NONE);
+    let _ = failing.admit(Jitter::NONE).ok().unwrap().rule(failed, Jitter::NONE);
     assert_eq!(failing.status(), Status::Unavailable("http-500: oops".to_owned()));
 }
 
@@ -158,7 +158,7 @@ fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
     let target = opening_at_once();
     let gone = Verdict::Gone("410".to_owned());
     let ruling = target.admit(Jitter::NONE).ok().unwrap().rule(gone, Jitter::NONE);
-    assert_eq!(ruling, Ruling::PutOff(pace().park));
+    assert_eq!(ruling, Ok(Outcome::RetryAfter(pace().park)));
     assert!(target.is_disabled() && target.status() == Status::Disabled);
     assert_eq!(target.admit(Jitter::NONE).err(), Some(pace().park));
     target.enable();
@@ -169,7 +169,7 @@ fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
 fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
     let target = Target::new("test", "t", &patience(breaker::Config::default()), Arc::new(SystemClock));
     let busy = Verdict::Unavailable { wait: Some(3600 * SECOND), why: "busy".to_owned() };
-    target.admit(Jitter::NONE).ok().unwrap().rule(busy, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(busy, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_err());
     target.enable();
     assert!(target.admit(Jitter::NONE).is_ok());

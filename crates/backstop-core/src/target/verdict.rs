@@ -72,23 +72,5 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// What is told to the outbox about one event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ruling {
-    /// It has arrived.
-    Done,
-    /// It waits so long; no try is counted.
-    PutOff(Duration),
-    /// It failed; the outbox's retry decides.
-    Failed(Refusal),
-}
-
-impl From<Ruling> for Result<Outcome, Failure> {
-    fn from(ruling: Ruling) -> Self {
-        match ruling {
-            Ruling::Done => Ok(Outcome::Done),
-            Ruling::PutOff(delay) => Ok(Outcome::RetryAfter(delay)),
-            Ruling::Failed(refusal) => Err(refusal.into()),
-        }
-    }
-}
+/// What is told to the outbox about one event: as its handler would say it, and so that a whole batch can be told the same.
+pub type Ruling = Result<Outcome, Refusal>;

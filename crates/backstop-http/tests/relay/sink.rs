@@ -63,7 +63,7 @@ async fn what_the_target_does_not_take_has_failed_and_the_failure_says_why() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_left_alone_says_so_without_a_request() {
+async fn a_target_whose_circuit_is_open_says_so_without_a_request() {
     let receiver = Receiver::answering((0..9).map(|_| status(503))).await;
     let webhook = receiver.webhook().build().unwrap();
     let event = CloudEvent::of(&order(), "/shop").unwrap();
@@ -71,6 +71,6 @@ async fn a_target_that_is_left_alone_says_so_without_a_request() {
     for _ in 0..9 {
         last = webhook.emit(event.clone()).await.unwrap_err().to_string();
     }
-    assert!(last.contains("left alone") && last.contains("503"), "{last}");
+    assert!(last.contains("unavailable") && last.contains("503"), "{last}");
     assert!(receiver.arrived().len() < 9, "the breaker is open");
 }
