@@ -50,11 +50,11 @@ pub(crate) trait Commit<T>: Send + 'static {
 
 /// A handle to the threads, which write what waits and end when it is dropped.
 #[derive(Debug)]
-pub(crate) struct GroupCommit<T>(Arc<Desk<T>>);
+pub(crate) struct GroupCommit<T>(Arc<Shared<T>>);
 
 /// Where the threads find their work.
 #[derive(Debug)]
-struct Desk<T> {
+struct Shared<T> {
     queue: Queue<Request<T>>,
     room: Semaphore,
     /// Whether one thread does it all.
@@ -71,20 +71,20 @@ impl<T: Send + 'static> GroupCommit<T> {
     /// Starts a thread of this name for each.
     pub(crate) fn start<C: Commit<T>>(name: &str, commits: Vec<C>) -> io::Result<Self> {
         let alone = commits.len() == 1;
-        let desk = Arc::new(Desk { queue: Queue::new(), room: Semaphore::new(MAX_WAITING), alone });
+        let shared = Arc::new(Shared { queue: Queue::new(), room: Semaphore::new(MAX_WAITING), alone });
         // Before the threads: if one cannot be started, the others end with the handle.
-        let started = Self(Arc::clone(&desk));
+        let started = Self(Arc::clone(&shared));
         for (number, mut commit) in commits.into_iter().enumerate() {
             let place = if number == 0 { Place::First } else { Place::Behind };
-            let desk = Arc::clone(&desk);
-            thread::Builder::new().name(name.to_owned()).spawn(move || desk.run(place, &mut commit))?;
+            let shared = Arc::clone(&shared);
+            thread::Builder::new().name(name.to_owned()).spawn(move || shared.run(place, &mut commit))?;
         }
         Ok(started)
     }
 
     /// Stores an item; when this returns `Ok` it survives a crash.
     pub(crate) async fn store(&self, item: T) -> Result<(), Error> {
-        let Desk { queue, room, .. } = &*self.0;
+        let Shared { queue, room, .. } = &*self.0;
         // Given back for a whole batch at once, by whoever writes it.
         room.acquire().await.map_err(|_| Error::WriterEnded)?.forget();
         let (answer, stored) = oneshot::channel();
@@ -100,7 +100,7 @@ impl<T> Drop for GroupCommit<T> {
 }
 
 /// When a thread panics, nobody must wait for what it had in hand, nor for room that it has not given back.
-struct Alarm<'a, T>(&'a Desk<T>);
+struct Alarm<'a, T>(&'a Shared<T>);
 
 impl<T> Drop for Alarm<'_, T> {
     fn drop(&mut self) {
@@ -111,7 +111,7 @@ impl<T> Drop for Alarm<'_, T> {
     }
 }
 
-impl<T> Desk<T> {
+impl<T> Shared<T> {
     fn run(&self, place: Place, commit: &mut impl Commit<T>) {
         let _alarm = Alarm(self);
         loop {

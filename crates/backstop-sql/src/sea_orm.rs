@@ -23,7 +23,7 @@ use std::sync::Arc;
 use backstop_core::Timestamp;
 use sea_orm::{ConnectionTrait, DatabaseTransaction, DbBackend, DbErr, QueryResult, RuntimeErr};
 
-use crate::connection::{Connection, Kind};
+use crate::connection::{Column, Connection};
 use crate::statement::{Statement, Value};
 use crate::{BoxFuture, Error};
 
@@ -43,7 +43,7 @@ impl Connection for DatabaseTransaction {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async move {
             let backend = self.get_database_backend();
@@ -92,11 +92,11 @@ fn bind_time(backend: DbBackend, moment: Option<Timestamp>) -> sea_orm::Value {
     }
 }
 
-fn read(backend: DbBackend, row: &QueryResult, index: usize, kind: Kind) -> Value {
+fn read(backend: DbBackend, row: &QueryResult, index: usize, kind: Column) -> Value {
     let read = match kind {
-        Kind::Text | Kind::Key => row.try_get_by_index(index).map(Value::Text),
-        Kind::Int => row.try_get_by_index(index).map(Value::Int),
-        Kind::Time => read_time(backend, row, index),
+        Column::Text | Column::Key => row.try_get_by_index(index).map(Value::Text),
+        Column::Int => row.try_get_by_index(index).map(Value::Int),
+        Column::Time => read_time(backend, row, index),
     };
     read.unwrap_or_else(|error| Value::Unreadable(error.to_string()))
 }

@@ -5,7 +5,7 @@
 //! `BACKSTOP__OUTBOX__ORDERS__MODE`.
 
 use super::fault::{Findings, Place};
-use super::meant::suggestion;
+use super::suggest::suggestion;
 use super::surroundings::Surroundings;
 use super::yaml::{Content, Entry, Node};
 

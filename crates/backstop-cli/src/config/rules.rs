@@ -10,8 +10,8 @@ use backstop_sql::outbox;
 use backstop_sql::store::DatabaseKind;
 
 use super::fault::{Findings, Place};
-use super::meant::suggestion;
 use super::settings::{Dlq, Handler, Mode, Outbox, Settings};
+use super::suggest::suggestion;
 use super::walk::Places;
 use crate::handlers;
 

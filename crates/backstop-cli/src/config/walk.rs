@@ -6,7 +6,7 @@ use backstop_core::config::{Absent, Group, Holds, Key, Kind};
 use serde_json::{Map, Value, json};
 
 use super::fault::{Findings, Place};
-use super::meant::suggestion;
+use super::suggest::suggestion;
 use super::surroundings::Surroundings;
 use super::yaml::{Content, Entry, Node};
 

@@ -28,15 +28,15 @@ const REPLAY: Duration = Duration::from_secs(30);
 pub(crate) async fn run(args: args::Demo) -> anyhow::Result<()> {
     let data = Data::open(args.dir)?;
     let prometheus = metrics::install()?;
-    let desk = Admin::new().metrics(move || prometheus.render());
+    let dashboard = Admin::new().metrics(move || prometheus.render());
     let pool = backstop_sql::sqlite::open(data.file()).await?;
     Shop::prepare(&pool).await?;
     let outbox = open(&pool).await?;
-    let desk = desk.watch(outbox.inspect()).bind(([127, 0, 0, 1], args.port).into()).await?;
-    greet(&desk.url(), &data, args.run_for);
+    let dashboard = dashboard.watch(outbox.inspect()).bind(([127, 0, 0, 1], args.port).into()).await?;
+    greet(&dashboard.url(), &data, args.run_for);
 
     let shutdown = Shutdown::new();
-    let serving = tokio::spawn(desk.serve(shutdown.child()));
+    let serving = tokio::spawn(dashboard.serve(shutdown.child()));
     let shop = tokio::spawn(shop::take_orders(outbox.clone(), args.rate, shutdown.child()));
     let operator = tokio::spawn(replay_the_dead(outbox.clone(), shutdown.child()));
     let ended = tokio::select! {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use backstop_core::inspect::Inspect;
 use backstop_disk::dlq::{DeadLetters, Setup};
 
-use super::beside::Beside;
+use super::auxiliary::Auxiliary;
 use super::component::Component;
 use crate::config::Sections;
 use crate::config::settings::Dlq;
@@ -31,7 +31,7 @@ impl Component for Opened {
     }
 
     fn shown(&self) -> Vec<Arc<dyn Inspect>> {
-        vec![Arc::new(Beside::new(Arc::new(self.letters())))]
+        vec![Arc::new(Auxiliary::new(Arc::new(self.letters())))]
     }
 }
 

@@ -1,6 +1,6 @@
-//! `backstop serve`: the components of a settings file and the operator's desk, until somebody ends it.
+//! `backstop serve`: the components of a settings file and the dashboard, until somebody ends it.
 
-mod beside;
+mod auxiliary;
 mod component;
 mod letters;
 mod outboxes;
@@ -36,10 +36,10 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     let mut components = component::make(settings, &sections)?;
     // The port first: a busy one must be known before the first event is delivered.
     let shown = components.iter().flat_map(|component| component.shown());
-    let desk = open_desk(&server, prometheus, shown.collect()).await?;
-    let url = desk.as_ref().map(Listening::url);
+    let dashboard = open_dashboard(&server, prometheus, shown.collect()).await?;
+    let url = dashboard.as_ref().map(Listening::url);
     let shutdown = Shutdown::new();
-    let serving = desk.map(|desk| tokio::spawn(desk.serve(shutdown.clone())));
+    let serving = dashboard.map(|dashboard| tokio::spawn(dashboard.serve(shutdown.clone())));
 
     let mut asked = pin!(asked_to_end());
     let ended = tokio::select! {
@@ -64,8 +64,8 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     ended.and(closed)
 }
 
-/// Takes the port of the desk, if it is wanted, and shows all components as starting.
-async fn open_desk(
+/// Takes the port of the dashboard, if it is wanted, and shows all components as starting.
+async fn open_dashboard(
     server: &backstop_admin::Config,
     prometheus: Option<PrometheusHandle>,
     shown: Vec<Arc<dyn Inspect>>,

@@ -11,7 +11,7 @@ use backstop_disk::dlq::DeadLetters;
 use backstop_sql::Supported;
 use backstop_sql::outbox::{Builder, Delivering};
 
-use super::beside::Beside;
+use super::auxiliary::Auxiliary;
 use super::letters::Opened;
 use crate::config::settings::{Handler, Mode, Outbox};
 use crate::handlers::{self, Made, Shared, Target};
@@ -60,7 +60,7 @@ impl Wiring {
         let mut letters = letters.or_else(|| self.letters.clone());
         if let Some((name, inspect)) = target {
             letters = letters.map(|letters| letters.towards(name.as_str()));
-            self.targets.push(Arc::new(Beside::new(inspect).named(format!("{used_for} → {name}"))));
+            self.targets.push(Arc::new(Auxiliary::new(inspect).named(format!("{used_for} → {name}"))));
         }
         self.handlers.push(Wired {
             aggregate_type: settings.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned()),

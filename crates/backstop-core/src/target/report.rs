@@ -1,4 +1,4 @@
-//! A target on the operator's desk.
+//! A target on the dashboard.
 
 use std::pin::Pin;
 

@@ -8,7 +8,7 @@ use crate::{BoxFuture, Error};
 
 /// What a column is read as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Column {
     /// Text; JSON columns are read as text too.
     Text,
     /// The key of a row: text, or the bytes of what should be text and is not.
@@ -31,7 +31,7 @@ pub trait Connection: Send {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
 
     /// Nobody else may use it after this: it is in the middle of a statement or of a transaction, or of no use. One that
@@ -65,7 +65,7 @@ macro_rules! sqlx_connection {
             fn fetch<'a>(
                 &'a mut self,
                 statement: &'a $crate::statement::Statement,
-                columns: &'a [$crate::connection::Kind],
+                columns: &'a [$crate::connection::Column],
             ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
                 $crate::connection::Connection::fetch(&mut **self, statement, columns)
             }
@@ -103,7 +103,7 @@ macro_rules! sqlx_connection {
             fn fetch<'a>(
                 &'a mut self,
                 statement: &'a $crate::statement::Statement,
-                columns: &'a [$crate::connection::Kind],
+                columns: &'a [$crate::connection::Column],
             ) -> $crate::BoxFuture<'a, Result<Vec<Vec<$crate::statement::Value>>, $crate::Error>> {
                 Box::pin(async move {
                     let rows = bound(statement)
@@ -154,14 +154,14 @@ macro_rules! sqlx_connection {
         fn read(
             row: &<$database as sqlx::Database>::Row,
             index: usize,
-            kind: $crate::connection::Kind,
+            kind: $crate::connection::Column,
         ) -> $crate::statement::Value {
             use sqlx::Row;
             use $crate::statement::Value;
             let read =
                 match kind {
-                    $crate::connection::Kind::Text => row.try_get_unchecked(index).map(Value::Text),
-                    $crate::connection::Kind::Key => {
+                    $crate::connection::Column::Text => row.try_get_unchecked(index).map(Value::Text),
+                    $crate::connection::Column::Key => {
                         let text = (!$holds_bytes(row, index)).then(|| row.try_get_unchecked(index).ok());
                         let bytes = |bytes: Option<Vec<u8>>| bytes.map_or(Value::Text(None), Value::Bytes);
                         match text.flatten() {
@@ -169,8 +169,8 @@ macro_rules! sqlx_connection {
                             None => row.try_get_unchecked(index).map(bytes),
                         }
                     }
-                    $crate::connection::Kind::Int => row.try_get_unchecked(index).map(Value::Int),
-                    $crate::connection::Kind::Time => row.try_get_unchecked(index).map(|stored| {
+                    $crate::connection::Column::Int => row.try_get_unchecked(index).map(Value::Int),
+                    $crate::connection::Column::Time => row.try_get_unchecked(index).map(|stored| {
                         match Option::map(stored, $read_time).transpose() {
                             Ok(moment) => Value::Time(moment),
                             Err(problem) => Value::Unreadable(problem),

@@ -1,6 +1,6 @@
 //! Migrations: embedded, rendered for the table name in use, each run once.
 
-use super::connection::{Connection, Kind};
+use super::connection::{Column, Connection};
 use super::dialect::{Dialect, Explanation};
 use super::statement::{Statement, Value};
 use super::{Database, TableName, Via};
@@ -132,7 +132,7 @@ impl Schema {
 
     async fn find(&self, connection: &mut dyn Connection) -> Result<(), Error> {
         let question = Statement::plain(&format!("select 1 from {} where 1 = 0", self.table));
-        connection.fetch(&question, &[Kind::Int]).await.map(drop)
+        connection.fetch(&question, &[Column::Int]).await.map(drop)
     }
 
     /// Checks that the table is there and up to date.
@@ -160,7 +160,7 @@ impl Schema {
         let mut question = Statement::new(dialect.marks());
         question.push("select max(version) from backstop_migration where table_name = ");
         question.bind(self.table.as_str());
-        let answer = connection.fetch(&question, &[Kind::Int]).await?;
+        let answer = connection.fetch(&question, &[Column::Int]).await?;
         Ok(answer.first().and_then(|row| row.first()).and_then(Value::int).unwrap_or_default())
     }
 

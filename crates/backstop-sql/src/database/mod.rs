@@ -1,12 +1,12 @@
 //! A database, as every component uses it: statements with bound values, moments by its clock, rows that are kept from
 //! others and changed, errors with words that help, locks and migrations. It knows no component's columns.
 
-#[cfg(feature = "_server")]
-pub(crate) mod beside;
 pub mod connection;
 pub(crate) mod dialect;
 pub(crate) mod lock;
 pub(crate) mod migration;
+#[cfg(feature = "_server")]
+pub(crate) mod reserve;
 pub(crate) mod rows;
 pub(crate) mod session;
 pub mod statement;
@@ -21,7 +21,7 @@ use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
 use crate::Error;
-use connection::{Connection, Connections, Kind};
+use connection::{Column, Connection, Connections};
 use dialect::{Dialect, Explanation};
 use rows::{Change, Rows};
 use session::Setup;
@@ -52,9 +52,9 @@ pub enum Via {
     /// The pool's.
     Pool,
     /// Those beside the pool, for what must not wait for the application; the pool's where there are none.
-    Beside,
+    Reserve,
     /// The pool's, and those beside it while the application has all of the pool's.
-    PoolOrBeside,
+    PoolOrReserve,
 }
 
 /// A database as one component reaches it. Cheap to clone.
@@ -63,18 +63,18 @@ pub struct Database {
     dialect: &'static dyn Dialect,
     pool: Arc<dyn Connections>,
     /// Connections that the application cannot take.
-    beside: Option<Arc<dyn Connections>>,
+    reserve: Option<Arc<dyn Connections>>,
     setup: Setup,
     patience: Duration,
 }
 
 impl Database {
     pub(crate) fn new(dialect: &'static dyn Dialect, pool: Arc<dyn Connections>) -> Self {
-        Self { dialect, pool, beside: None, setup: Setup::default(), patience: PATIENCE }
+        Self { dialect, pool, reserve: None, setup: Setup::default(), patience: PATIENCE }
     }
 
-    pub(crate) fn beside(mut self, beside: Option<Arc<dyn Connections>>) -> Self {
-        self.beside = beside;
+    pub(crate) fn reserve(mut self, reserve: Option<Arc<dyn Connections>>) -> Self {
+        self.reserve = reserve;
         self
     }
 
@@ -99,7 +99,7 @@ impl Database {
         around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>,
     ) -> Self {
         self.pool = around(self.pool);
-        self.beside = None;
+        self.reserve = None;
         self
     }
 
@@ -189,7 +189,7 @@ impl Database {
         connection: &mut dyn Connection,
         statement: &Statement,
     ) -> Result<u64, Error> {
-        let rows = connection.fetch(statement, &[Kind::Int]).await?;
+        let rows = connection.fetch(statement, &[Column::Int]).await?;
         let number = rows.first().and_then(|row| row.first()).and_then(Value::int);
         Ok(number.unwrap_or_default().unsigned_abs())
     }
@@ -235,7 +235,7 @@ impl Database {
             return Err(Error::TimeZoneKnown { table: table.to_string() });
         }
         let Some(question) = shifting.filter(|_| zoneless > 0) else { return Ok(()) };
-        let rows = connection.fetch(&Statement::plain(question), &[Kind::Text]).await?;
+        let rows = connection.fetch(&Statement::plain(question), &[Column::Text]).await?;
         match Value::texts(rows).pop() {
             Some(zone) => Err(Error::SessionTimeZone { table: table.to_string(), zone }),
             None => Ok(()),

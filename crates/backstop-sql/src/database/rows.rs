@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::TableName;
-use super::connection::Kind;
+use super::connection::Column;
 use super::statement::{Part, Statement, Value};
 
 /// What stands behind a query whose rows others must pass over until the transaction ends.
@@ -72,7 +72,7 @@ pub struct Change<'a> {
     pub(crate) read: String,
     /// The same, as they can be computed before it.
     pub(crate) read_before: String,
-    pub(crate) kinds: &'a [Kind],
+    pub(crate) kinds: &'a [Column],
     /// Which of the rows are wanted, where several queries chose more.
     pub(crate) choose: &'a (dyn Fn(Vec<Vec<Value>>) -> Vec<Vec<Value>> + Sync),
     /// Whether a crash of the server may take it back, so that nobody need wait for the disk. A claim that it takes back was

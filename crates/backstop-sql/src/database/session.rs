@@ -9,7 +9,7 @@ use chrono::TimeDelta;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::connection::{Connection, Connections, Kind};
+use super::connection::{Column, Connection, Connections};
 use super::statement::{Statement, Value};
 use super::{Database, TimeZone, Via};
 use crate::error::only_reads;
@@ -169,7 +169,7 @@ impl Connection for Session<'_> {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async move {
             let setup = self.setup;
@@ -249,10 +249,10 @@ impl Database {
     }
 
     async fn connect(&self, via: Via) -> Result<Box<dyn Connection>, Error> {
-        match (via, &self.beside) {
-            (Via::Beside, Some(beside)) => beside.connection().await,
-            (Via::PoolOrBeside, Some(beside)) => {
-                in_time_or(self.pool.connection(), || beside.connection()).await
+        match (via, &self.reserve) {
+            (Via::Reserve, Some(reserve)) => reserve.connection().await,
+            (Via::PoolOrReserve, Some(reserve)) => {
+                in_time_or(self.pool.connection(), || reserve.connection()).await
             }
             _ => self.pool.connection().await,
         }
@@ -270,11 +270,11 @@ impl Database {
 /// that there was no way around it.
 async fn in_time_or<'a, T>(
     pool: BoxFuture<'a, Result<T, Error>>,
-    beside: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
+    reserve: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
 ) -> Result<T, Error> {
     let busy = || Error::database("taking a connection from the pool")(sqlx::Error::PoolTimedOut);
     match timeout(PATIENCE_WITH_POOL, pool).await.unwrap_or_else(|_| Err(busy())) {
-        Err(error) if error.is_busy_pool() => beside().await.map_err(|_| error),
+        Err(error) if error.is_busy_pool() => reserve().await.map_err(|_| error),
         other => other,
     }
 }

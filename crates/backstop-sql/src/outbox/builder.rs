@@ -20,7 +20,7 @@ use super::guard::Guard;
 use super::hook::{Hook, Hooks, WakeAfterCommit};
 use super::hot_path::HotPath;
 use super::in_flight::{InFlight, Tracker};
-use super::mode::{Delivering, Kind, Mode, MultiNode, Tunable};
+use super::mode::{Delivering, Mode, ModeKind, MultiNode, Tunable};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
 use super::report::Reporter;
@@ -172,18 +172,18 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let database = if is_direct { database } else { database.behind_pooler() };
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
             // Connections of one's own are somebody's decision: there are none beside them.
-            let beside = if self.connections.is_none() { DB::beside(&self.pool) } else { None };
-            let database = database.clone().zone(zone).beside(beside);
+            let reserve = if self.connections.is_none() { DB::reserve(&self.pool) } else { None };
+            let database = database.clone().zone(zone).reserve(reserve);
             Arc::new(SqlStore::new(database, DB::outbox(), table.clone()).done(config.dispatcher.done))
         });
         let ready = if config.database.migrate { store.migrate() } else { store.check() };
         ready.await?;
-        let rights = Rights { update: M::MODE != Kind::WriterOnly, delete: config.purge.enabled };
+        let rights = Rights { update: M::MODE != ModeKind::WriterOnly, delete: config.purge.enabled };
         store.check_rights(rights).await?;
         let share = match M::MODE {
-            Kind::SingleNode | Kind::Ordered => Some(Share::Alone),
-            Kind::MultiNode => Some(Share::Claiming),
-            Kind::WriterOnly => None,
+            ModeKind::SingleNode | ModeKind::Ordered => Some(Share::Alone),
+            ModeKind::MultiNode => Some(Share::Claiming),
+            ModeKind::WriterOnly => None,
         };
         // Behind a pooler no session is a node's own, so none can hold a lock; nodes that claim can do without.
         let right = match share.filter(|_| config.database.guard && is_direct) {
@@ -198,20 +198,20 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let wake_ups = if may_wake { DB::wake_ups(&self.pool, &table) } else { None };
         let purge = self.build_purge(&store, Arc::new(database), &metrics)?;
         let claims = config.claim_locking.locking().map(|locking| Claims::new(locking, &config));
-        let (dispatcher, poller) = if M::MODE == Kind::WriterOnly {
+        let (dispatcher, poller) = if M::MODE == ModeKind::WriterOnly {
             (None, None)
         } else {
             let settings = self.dispatcher(claims.as_ref().map(|claims| claims.terms));
             let dispatcher = settings.start(store.clone(), self.registry.clone(), metrics.clone())?;
             let locking = claims.as_ref().map(|claims| claims.locking.clone());
-            let order = if M::MODE == Kind::Ordered { Order::Created } else { Order::Due };
+            let order = if M::MODE == ModeKind::Ordered { Order::Created } else { Order::Due };
             let look = poller::Looking { config: config.poller.clone(), locking, order };
             let poller =
                 look.feeding(store.clone(), &dispatcher.feed(), wake_others.clone(), metrics.clone());
             (Some(dispatcher), Some(poller))
         };
         let born = claims.as_ref().map(|claims| claims.born.clone());
-        let hot_path = dispatcher.as_ref().filter(|_| M::MODE != Kind::Ordered).map(|dispatcher| {
+        let hot_path = dispatcher.as_ref().filter(|_| M::MODE != ModeKind::Ordered).map(|dispatcher| {
             let (claim, capacity) = (born.as_ref().map(Born::claim), config.dispatcher.hot_queue_capacity);
             HotPath::start(dispatcher.feed(), claim, store.clone(), capacity)
         });
@@ -248,10 +248,10 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     /// Strict order has one worker and one try; only nodes that share a table claim.
     fn fit_mode(&mut self) {
         let Config { dispatcher, claim_locking, .. } = &mut self.config;
-        if M::MODE == Kind::Ordered {
+        if M::MODE == ModeKind::Ordered {
             (dispatcher.worker_count, dispatcher.max_attempts) = (1, 1);
         }
-        claim_locking.enabled &= M::MODE == Kind::MultiNode;
+        claim_locking.enabled &= M::MODE == ModeKind::MultiNode;
     }
 
     fn metrics(&self) -> telemetry::Outbox {
@@ -275,7 +275,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         }
         let purger: Box<dyn Purger> = match self.purger.take() {
             Some(purger) => purger,
-            None if M::MODE == Kind::WriterOnly => Box::new(StorePurger::by_age(store.clone())),
+            None if M::MODE == ModeKind::WriterOnly => Box::new(StorePurger::by_age(store.clone())),
             None => Box::new(StorePurger::of_ended(store.clone())),
         };
         let settings = purge::Settings { config: self.config.purge.clone() };
@@ -292,7 +292,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             policy: self.policy.clone().unwrap_or_else(|| SharedPolicy::new(*retry)),
             tracker: self.tracker.clone(),
             interceptors: self.interceptors.clone(),
-            strict_order: M::MODE == Kind::Ordered,
+            strict_order: M::MODE == ModeKind::Ordered,
             terms,
             burials: Arc::new(burials),
             component: name.as_str().into(),
@@ -308,7 +308,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         metrics: &Arc<telemetry::Outbox>,
     ) -> Writer {
         let mut hooks = std::mem::take(&mut self.hooks);
-        if M::MODE == Kind::WriterOnly {
+        if M::MODE == ModeKind::WriterOnly {
             hooks.add(Arc::new(WakeAfterCommit(wake_others.clone())));
         }
         Writer::assembled(store.clone(), hooks, born, hot_path, metrics.clone())
@@ -320,7 +320,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         }
         let (mut faults, config) = (Faults::default(), &self.config);
         config::Config::check(config, &mut faults);
-        if M::MODE == Kind::MultiNode && !config.claim_locking.enabled {
+        if M::MODE == ModeKind::MultiNode && !config.claim_locking.enabled {
             faults.under("claim-locking", |faults| {
                 faults.add(
                     "lock-timeout",
@@ -331,7 +331,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         }
         let Table { guard, behind_pooler, time_zone, .. } = &config.database;
         let mut fault = |setting, rule| faults.under("database", |faults| faults.add(setting, rule));
-        if matches!(M::MODE, Kind::SingleNode | Kind::Ordered) && *guard && *behind_pooler {
+        if matches!(M::MODE, ModeKind::SingleNode | ModeKind::Ordered) && *guard && *behind_pooler {
             fault(
                 "guard",
                 "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi-node, or see to it \
@@ -578,8 +578,8 @@ impl<DB: Supported> Builder<DB, MultiNode> {
     /// Whether the Java framework delivers from the same table, in its mode for several nodes. Then
     /// [`skip_recent`](Self::skip_recent) is required, and born claims last as long as any other, whatever
     /// [`hot_grace`](Self::hot_grace) says. Defaults to no.
-    pub fn beside_java(mut self, beside: bool) -> Self {
-        self.config.database.beside_java = beside;
+    pub fn beside_java(mut self, reserve: bool) -> Self {
+        self.config.database.beside_java = reserve;
         self
     }
 }

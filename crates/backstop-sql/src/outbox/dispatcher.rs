@@ -19,7 +19,7 @@ use super::burials::Burials;
 use super::claims::Renewer;
 use super::feed::{Feed, Limits, Offer, Queued, Queues, Source, Waiting};
 use super::lease::{Lease, Leases};
-use super::ledger::Standing;
+use super::ledger::Readiness;
 use super::registry::Registry;
 use super::settler::{self, Settled, Settler};
 use crate::Error;
@@ -181,18 +181,18 @@ impl Delivering {
     /// Whether an event is still this node's, and will be while it is handled: another node may have had the table since it
     /// was taken, or have the event by now, and only one would be allowed to settle it.
     async fn may_begin(&self, queued: &Queued, lease: &Lease) -> bool {
-        let mut standing = lease.standing();
-        if let (Standing::NotForLong(claim), Some(renewer)) = (&standing, &self.renewer) {
+        let mut readiness = lease.readiness();
+        if let (Readiness::NotForLong(claim), Some(renewer)) = (&readiness, &self.renewer) {
             renewer.renew_now(claim.clone()).await;
-            standing = lease.standing();
+            readiness = lease.readiness();
         }
-        if matches!(standing, Standing::NotForLong(_) | Standing::RunOut) {
+        if matches!(readiness, Readiness::NotForLong(_) | Readiness::RunOut) {
             tracing::warn!(
                 event_id = queued.event.id(),
                 "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
             );
         }
-        standing == Standing::Ours
+        readiness == Readiness::Ready
     }
 
     async fn deliver(&self, queued: &Queued) -> Result<Outcome, Failure> {

@@ -20,7 +20,7 @@ pub(super) struct HotPath {
     /// The claim that the rows were born with, where several nodes share the table.
     claim: Option<Claim>,
     /// Events whose commit is somebody's word: they are looked for before they are delivered.
-    told: mpsc::Sender<(Event, Writing)>,
+    unchecked: mpsc::Sender<(Event, Writing)>,
     lookup: Lifecycle,
 }
 
@@ -32,12 +32,12 @@ impl HotPath {
         store: Arc<dyn Store>,
         capacity: usize,
     ) -> Arc<Self> {
-        let (told, waiting) = mpsc::channel(capacity);
+        let (unchecked, waiting) = mpsc::channel(capacity);
         Arc::new_cyclic(|hot_path| {
             let hot_path = hot_path.clone();
             let lookup =
                 Lifecycle::started(move |shutdown| look_up_until(shutdown, waiting, store, hot_path));
-            Self { feed, claim, told, lookup }
+            Self { feed, claim, unchecked, lookup }
         })
     }
 
@@ -59,7 +59,7 @@ impl HotPath {
         for event in events {
             if event.is_delayed() {
                 self.offer(event, writing);
-            } else if self.told.try_send((event.clone(), writing)).is_err() {
+            } else if self.unchecked.try_send((event.clone(), writing)).is_err() {
                 self.feed.refuse_hot(event);
                 self.leave(event, writing);
             }

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::claims::Terms;
 use super::feed::Source;
 use super::in_flight::{Hold, Tracker};
-use super::ledger::{Claimed, Committed, Ledger, Standing, Writing};
+use super::ledger::{Claimed, Committed, Ledger, Readiness, Writing};
 use crate::Error;
 use crate::store::{Claim, Store};
 
@@ -82,7 +82,7 @@ impl Leases {
         let committed = self.ledger().commit(id, writing);
         match committed {
             Committed::Held(hold, epoch) => Some(self.lease(hold, epoch, Source::Hot, claim)),
-            Committed::Unheld => self.take(id, Source::Hot, claim),
+            Committed::InAnotherHand => self.take(id, Source::Hot, claim),
             Committed::Stale => None,
         }
     }
@@ -149,7 +149,7 @@ impl Leases {
     /// are tried again the next time. Tells whether any was given back.
     pub(super) async fn give_back(&self, store: &dyn Store) -> bool {
         let _giving_back = self.0.giving_back.lock().await;
-        let all = self.ledger().unheld();
+        let all = self.ledger().to_give_back();
         let mut any = false;
         for part in all.chunks(TOGETHER) {
             match self.give_back_together(store, part).await {
@@ -221,10 +221,10 @@ impl Lease {
     }
 
     /// Whether the event may be handled now.
-    pub(super) fn standing(&self) -> Standing {
+    pub(super) fn readiness(&self) -> Readiness {
         let now = SystemClock.ticks();
-        let standing = |hold| self.leases.ledger().standing(hold, self.epoch, now);
-        self.hold.as_ref().map_or(Standing::Gone, standing)
+        let readiness = |hold| self.leases.ledger().readiness(hold, self.epoch, now);
+        self.hold.as_ref().map_or(Readiness::Gone, readiness)
     }
 
     /// Whether the claim has run out, so that another node may have the event by now.

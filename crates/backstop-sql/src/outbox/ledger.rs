@@ -26,7 +26,7 @@ pub(super) struct Ledger {
     written: HashMap<String, Writing>,
     last_writing: u64,
     /// Claims that nobody here stands for any more, to be given back, each with how many tries are left.
-    unheld: HashMap<String, (Claim, u8)>,
+    to_give_back: HashMap<String, (Claim, u8)>,
     look: Option<UnderWay>,
     epoch: u64,
 }
@@ -73,16 +73,16 @@ pub(super) enum Committed {
     /// Its id was taken when it was written, in that epoch.
     Held(Hold, u64),
     /// Its id was in another hand then.
-    Unheld,
+    InAnotherHand,
     /// Another event was written under its id since.
     Stale,
 }
 
 /// Whether an event may be handled now.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Readiness {
     /// It may: its claim lasts until it is renewed by itself, or there is none.
-    Ours,
+    Ready,
     /// Its claim may run out before that.
     NotForLong(Claimed),
     /// Its claim has run out, so that another node may have it by now.
@@ -163,7 +163,7 @@ impl Ledger {
                 hand.phase = Phase::Taken;
                 Committed::Held(hand.hold.clone(), hand.epoch)
             }
-            _ => Committed::Unheld,
+            _ => Committed::InAnotherHand,
         }
     }
 
@@ -223,14 +223,14 @@ impl Ledger {
     }
 
     /// Whether an event that was taken in that epoch may be handled now. A tracker may forget, so that it is in another hand.
-    pub(super) fn standing(&self, hold: &Hold, epoch: u64, now: Tick) -> Standing {
-        let Some(hand) = self.hand(hold).filter(|_| self.is_up_since(epoch)) else { return Standing::Gone };
+    pub(super) fn readiness(&self, hold: &Hold, epoch: u64, now: Tick) -> Readiness {
+        let Some(hand) = self.hand(hold).filter(|_| self.is_up_since(epoch)) else { return Readiness::Gone };
         match (&hand.claim, self.terms) {
-            (Some(_), _) if now >= hand.good_until => Standing::RunOut,
+            (Some(_), _) if now >= hand.good_until => Readiness::RunOut,
             (Some(claim), Some(terms)) if hand.good_until < now + terms.enough() => {
-                Standing::NotForLong((hold.id.clone(), claim.clone()))
+                Readiness::NotForLong((hold.id.clone(), claim.clone()))
             }
-            _ => Standing::Ours,
+            _ => Readiness::Ready,
         }
     }
 
@@ -347,26 +347,26 @@ impl Ledger {
     /// A claim that nobody here stands for any more. The poller gives it back whenever it comes by.
     pub(super) fn disown(&mut self, id: String, claim: Claim) {
         // A row that was claimed again is given back under its last claim.
-        if self.unheld.get(&id).is_none_or(|(other, _)| other.seq <= claim.seq) {
-            self.unheld.insert(id, (claim, TRIES));
+        if self.to_give_back.get(&id).is_none_or(|(other, _)| other.seq <= claim.seq) {
+            self.to_give_back.insert(id, (claim, TRIES));
         }
     }
 
     /// Somebody here stands for a row again, under the same claim. Tells whether it was to be given back.
     pub(super) fn own_again(&mut self, id: &str) -> bool {
-        self.unheld.remove(id).is_some()
+        self.to_give_back.remove(id).is_some()
     }
 
     /// What is to be given back.
-    pub(super) fn unheld(&self) -> Vec<Claimed> {
-        self.unheld.iter().map(|(id, (claim, _))| (id.clone(), claim.clone())).collect()
+    pub(super) fn to_give_back(&self) -> Vec<Claimed> {
+        self.to_give_back.iter().map(|(id, (claim, _))| (id.clone(), claim.clone())).collect()
     }
 
     /// Rows were given back.
     pub(super) fn given_back(&mut self, rows: &[Claimed]) {
         for (id, claim) in rows {
-            if self.unheld.get(id).is_some_and(|(other, _)| other == claim) {
-                self.unheld.remove(id);
+            if self.to_give_back.get(id).is_some_and(|(other, _)| other == claim) {
+                self.to_give_back.remove(id);
             }
         }
     }
@@ -374,12 +374,12 @@ impl Ledger {
     /// Giving rows back was tried. Those that have no try left are given up: their claims run out by themselves.
     pub(super) fn tried_to_give_back(&mut self, rows: &[Claimed]) {
         for (id, claim) in rows {
-            if let Some((other, tries)) = self.unheld.get_mut(id)
+            if let Some((other, tries)) = self.to_give_back.get_mut(id)
                 && other == claim
             {
                 *tries -= 1;
                 if *tries == 0 {
-                    self.unheld.remove(id);
+                    self.to_give_back.remove(id);
                 }
             }
         }
@@ -390,7 +390,7 @@ impl Ledger {
         let held =
             self.hands.values_mut().filter_map(|hand| Some((hand.hold.id.clone(), hand.claim.take()?)));
         let mut all: Vec<_> = held.collect();
-        all.extend(self.unheld.drain().map(|(id, (claim, _))| (id, claim)));
+        all.extend(self.to_give_back.drain().map(|(id, (claim, _))| (id, claim)));
         all
     }
 }

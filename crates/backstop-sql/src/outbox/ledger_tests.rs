@@ -72,11 +72,11 @@ fn a_claim_with_less_than_two_periods_left_is_short() {
     let (mut ledger, now) = (Ledger::new(Some(TERMS)), SystemClock.ticks());
     let event = hold("a", 1);
     ledger.take(event.clone(), now);
-    assert_eq!(ledger.standing(&event, 0, now), Standing::Ours, "it has none");
+    assert_eq!(ledger.readiness(&event, 0, now), Readiness::Ready, "it has none");
     ledger.claim(&event, Source::Hot, &claim(0));
-    assert_eq!(ledger.standing(&event, 0, now + SECOND * 10), Standing::Ours);
-    assert_eq!(ledger.standing(&event, 0, now + SECOND * 11), Standing::NotForLong(claimed("a", 0)));
-    assert_eq!(ledger.standing(&event, 0, now + SECOND * 30), Standing::RunOut);
+    assert_eq!(ledger.readiness(&event, 0, now + SECOND * 10), Readiness::Ready);
+    assert_eq!(ledger.readiness(&event, 0, now + SECOND * 11), Readiness::NotForLong(claimed("a", 0)));
+    assert_eq!(ledger.readiness(&event, 0, now + SECOND * 30), Readiness::RunOut);
 }
 
 #[test]
@@ -104,20 +104,20 @@ fn an_abandoned_event_has_its_claim_given_back_unless_another_node_has_taken_it(
     ledger.lost(&[claimed("b", 0)], now);
     ledger.abandon(hold("a", 1));
     ledger.abandon(hold("b", 1));
-    assert_eq!(ledger.unheld(), [claimed("a", 0)]);
+    assert_eq!(ledger.to_give_back(), [claimed("a", 0)]);
     ledger.given_back(&[claimed("a", 1)]);
     for _ in 1..TRIES {
         ledger.tried_to_give_back(&[claimed("a", 0)]);
     }
-    assert_eq!(ledger.unheld(), [claimed("a", 0)], "another claim of it was given back");
+    assert_eq!(ledger.to_give_back(), [claimed("a", 0)], "another claim of it was given back");
     ledger.tried_to_give_back(&[claimed("a", 0)]);
-    assert!(ledger.unheld().is_empty());
+    assert!(ledger.to_give_back().is_empty());
     ledger.disown("a".to_owned(), claim(2));
     ledger.disown("a".to_owned(), claim(1));
-    assert_eq!(ledger.unheld(), [claimed("a", 2)], "its row was claimed again since");
+    assert_eq!(ledger.to_give_back(), [claimed("a", 2)], "its row was claimed again since");
     ledger.take(hold("a", 3), now);
     ledger.claim(&hold("a", 3), Source::Cold, &claim(2));
-    assert!(ledger.unheld().is_empty(), "somebody stands for it again");
+    assert!(ledger.to_give_back().is_empty(), "somebody stands for it again");
     ledger.disown("a".to_owned(), claim(2));
     assert!(ledger.own_again("a") && !ledger.own_again("a"));
 }
@@ -134,7 +134,7 @@ fn what_is_said_of_an_event_says_nothing_of_a_later_one_with_its_id() {
     assert_eq!(ledger.commit("a", second), Committed::Held(hold("a", 1), 0));
     let third = ledger.begin_writing();
     assert!(!ledger.write("a", third, now), "it is in a hand");
-    assert_eq!(ledger.commit("a", third), Committed::Unheld);
+    assert_eq!(ledger.commit("a", third), Committed::InAnotherHand);
     let fourth = ledger.begin_writing();
     ledger.write("b", fourth, now);
     ledger.take_written(hold("b", 2), now);
@@ -150,12 +150,12 @@ fn whoever_held_an_id_before_it_was_taken_again_has_no_part_in_it_any_more() {
         ledger.take(hold.clone(), now);
         ledger.claim(hold, Source::Cold, &claim(2));
     }
-    assert_eq!(ledger.standing(&before, 0, now), Standing::Gone);
-    assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
+    assert_eq!(ledger.readiness(&before, 0, now), Readiness::Gone);
+    assert_eq!(ledger.readiness(&after, 0, now), Readiness::Ready);
     ledger.claim(&before, Source::Cold, &claim(1));
     ledger.abandon(before.clone());
-    assert_eq!(ledger.standing(&after, 0, now), Standing::Ours);
-    assert!(ledger.unheld().is_empty());
+    assert_eq!(ledger.readiness(&after, 0, now), Readiness::Ready);
+    assert!(ledger.to_give_back().is_empty());
     assert_eq!(ledger.living(now), [claimed("a", 2)]);
 }
 
@@ -254,7 +254,7 @@ impl World {
                 assert!(epoch <= self.ledger.epoch());
                 self.hold(id, hold, Source::Hot, row);
             }
-            Committed::Unheld => {
+            Committed::InAnotherHand => {
                 if let Some(hold) = self.tracker.try_acquire(id) {
                     self.ledger.take(hold.clone(), self.now);
                     self.hold(id, hold, Source::Hot, row);
@@ -324,7 +324,7 @@ impl World {
     fn abandon(&mut self, id: &'static str) {
         let Some(held) = self.hands.remove(id) else { return };
         let free = self.ledger.abandon(held.hold);
-        assert_eq!(self.ledger.unheld().contains(&(id.to_owned(), held.claim)), !held.lost);
+        assert_eq!(self.ledger.to_give_back().contains(&(id.to_owned(), held.claim)), !held.lost);
         self.release(free);
     }
 
@@ -346,9 +346,9 @@ impl World {
     }
 
     fn give_back(&mut self) {
-        let unheld = self.ledger.unheld();
-        self.ledger.given_back(&unheld);
-        assert!(self.ledger.unheld().is_empty());
+        let to_give_back = self.ledger.to_give_back();
+        self.ledger.given_back(&to_give_back);
+        assert!(self.ledger.to_give_back().is_empty());
     }
 
     fn release(&self, hold: Option<Hold>) {
@@ -372,10 +372,10 @@ impl World {
     fn close(mut self) {
         let held: Vec<_> =
             self.hands.values().map(|held| (held.hold.id.clone(), held.claim.clone())).collect();
-        let unheld = self.ledger.unheld();
+        let to_give_back = self.ledger.to_give_back();
         let all = self.ledger.take_all_claims();
-        assert_eq!(all.len(), held.len() + unheld.len());
-        assert!(all.iter().all(|claimed| held.contains(claimed) || unheld.contains(claimed)));
+        assert_eq!(all.len(), held.len() + to_give_back.len());
+        assert!(all.iter().all(|claimed| held.contains(claimed) || to_give_back.contains(claimed)));
         for id in IDS {
             self.roll_back(id);
             self.settle(id);

@@ -63,7 +63,7 @@
 //!         Ok(Outcome::Done) => "done".to_owned(),
 //!         Ok(Outcome::RetryAfter(delay)) => format!("again in {delay:?}"),
 //!         Ok(Outcome::Dead(reason)) => format!("dead: {}", reason.unwrap_or_default()),
-//!         Err(failed) if failed.kind() == failure::Kind::Permanent => format!("dead: {}", failed.class()),
+//!         Err(failed) if failed.kind() == failure::ModeKind::Permanent => format!("dead: {}", failed.class()),
 //!         Err(failed) => format!("tried again: {}", failed.class()),
 //!     }
 //! }
@@ -138,7 +138,7 @@ pub use writer::{Appended, Writer};
 
 use guard::Guard;
 use hot_path::HotPath;
-use mode::Kind;
+use mode::ModeKind;
 use report::Reporter;
 
 /// A running outbox: begins transactions, delivers what they appended, and shows what waits.
@@ -331,7 +331,7 @@ impl<DB: Supported> Outbox<DB> {
 
 impl Inner {
     /// Starts the poller, the purge and the bell; if one cannot be, what runs already is closed again.
-    async fn start_loops(&self, mode: Kind, bell: Option<(Arc<dyn WakeUps>, bool)>) -> Result<(), Error> {
+    async fn start_loops(&self, mode: ModeKind, bell: Option<(Arc<dyn WakeUps>, bool)>) -> Result<(), Error> {
         let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
             .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
         match (&started, bell) {
@@ -343,11 +343,11 @@ impl Inner {
     }
 
     /// Rings for others where there may be others, and listens where there is a poller to wake.
-    fn start_bell(&self, mode: Kind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
+    fn start_bell(&self, mode: ModeKind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
         if let (Some(poller), true) = (&self.poller, heard) {
             self.wake_up_loops.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
         }
-        if matches!(mode, Kind::MultiNode | Kind::WriterOnly) {
+        if matches!(mode, ModeKind::MultiNode | ModeKind::WriterOnly) {
             self.wake_up_loops.start_waking(self.wake_others.clone(), wake_ups);
         }
     }

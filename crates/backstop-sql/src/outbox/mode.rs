@@ -169,7 +169,7 @@ pub enum WriterOnly {}
 
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ModeKind {
     SingleNode,
     MultiNode,
     Ordered,
@@ -189,7 +189,7 @@ pub enum Kind {
 /// ```
 pub trait Mode {
     #[doc(hidden)]
-    const MODE: Kind;
+    const MODE: ModeKind;
 }
 
 /// A mode that delivers events.
@@ -199,19 +199,19 @@ pub trait Delivering: Mode {}
 pub trait Tunable: Delivering {}
 
 impl Mode for SingleNode {
-    const MODE: Kind = Kind::SingleNode;
+    const MODE: ModeKind = ModeKind::SingleNode;
 }
 
 impl Mode for MultiNode {
-    const MODE: Kind = Kind::MultiNode;
+    const MODE: ModeKind = ModeKind::MultiNode;
 }
 
 impl Mode for Ordered {
-    const MODE: Kind = Kind::Ordered;
+    const MODE: ModeKind = ModeKind::Ordered;
 }
 
 impl Mode for WriterOnly {
-    const MODE: Kind = Kind::WriterOnly;
+    const MODE: ModeKind = ModeKind::WriterOnly;
 }
 
 impl Delivering for SingleNode {}

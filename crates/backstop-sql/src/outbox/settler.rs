@@ -211,7 +211,7 @@ impl Writing {
         !batch.is_empty() || (!closing && !receiver.is_closed())
     }
 
-    /// Writes what ended alike together, each kind by itself. In strict order as they came: a crash in between leaves
+    /// Writes settlements that lead to one status together. In strict order as they came: a crash in between leaves
     /// the later ones to be delivered again, and never an earlier one.
     async fn settle_batch(&mut self, batch: &mut [Settled], refused: &mut Refused) {
         if !self.strict_order {
@@ -224,23 +224,23 @@ impl Writing {
             one.status() == next.status()
                 && (!strict_order || one.settle.generation == next.settle.generation)
         };
-        for alike in batch.chunk_by(same) {
-            let alike: Vec<_> = alike.iter().collect();
+        for group in batch.chunk_by(same) {
+            let group: Vec<_> = group.iter().collect();
             if self.strict_order {
-                self.settle_in_order(&alike).await;
+                self.settle_in_order(&group).await;
             } else {
-                self.settle(&alike, refused).await;
+                self.settle(&group, refused).await;
             }
         }
     }
 
     /// Writes settlements of one kind. What the database refuses is tried one by one, since one that cannot be written
     /// must not take the others with it.
-    async fn settle(&mut self, alike: &[&Settled], refused: &mut Refused) {
-        let Some(error) = self.write(alike, false, refused).await else { return };
-        tracing::warn!(%error, events = alike.len(), "cannot record the results of events; trying them one by one");
+    async fn settle(&mut self, group: &[&Settled], refused: &mut Refused) {
+        let Some(error) = self.write(group, false, refused).await else { return };
+        tracing::warn!(%error, events = group.len(), "cannot record the results of events; trying them one by one");
         tokio::time::sleep(FIRST_PAUSE).await;
-        for settled in alike {
+        for settled in group {
             if let Some(error) = self.write(&[settled], true, refused).await {
                 let event_id = &settled.settle.id;
                 tracing::error!(%error, event_id, "the database refuses to record the result of an event; trying again later");
@@ -251,8 +251,8 @@ impl Writing {
 
     /// Writes settlements one after the other, each until the database takes it. Nothing is delivered meanwhile: what
     /// came later would be settled before what came earlier is.
-    async fn settle_in_order(&mut self, alike: &[&Settled]) {
-        let mut left = alike.to_vec();
+    async fn settle_in_order(&mut self, group: &[&Settled]) {
+        let mut left = group.to_vec();
         let (mut pause, mut refused) = (FIRST_PAUSE, Refused::new());
         while !left.is_empty() {
             let error = self.write(&left, pause > FIRST_PAUSE, &mut refused).await;
@@ -282,33 +282,33 @@ impl Writing {
     /// back.
     async fn write(
         &mut self,
-        alike: &[&Settled],
+        group: &[&Settled],
         mut said_before: bool,
         refused: &mut Refused,
     ) -> Option<Error> {
-        let mut alike = alike.to_vec();
+        let mut group = group.to_vec();
         let mut pause = FIRST_PAUSE;
         loop {
-            let before = alike.len();
-            alike.retain(|settled| settled.may_be_told());
-            if alike.len() < before {
-                let events = before - alike.len();
+            let before = group.len();
+            group.retain(|settled| settled.may_be_told());
+            if group.len() < before {
+                let events = before - group.len();
                 tracing::warn!(events, "another node has the table; this node's late results are ignored");
             }
-            if alike.is_empty() {
+            if group.is_empty() {
                 return None;
             }
-            let settles: Vec<_> = alike.iter().map(|settled| settled.settle.clone()).collect();
+            let settles: Vec<_> = group.iter().map(|settled| settled.settle.clone()).collect();
             match self.try_to_write(&settles, said_before).await {
                 Ok(answer) => {
-                    self.answered(&alike, &answer, refused);
+                    self.answered(&group, &answer, refused);
                     return None;
                 }
                 // Also while closing, which ends this when its patience does.
                 Err(error) if error.is_outage() => {
-                    tracing::warn!(%error, events = alike.len(), "cannot record the results of events; trying again soon");
+                    tracing::warn!(%error, events = group.len(), "cannot record the results of events; trying again soon");
                     if pause > FIRST_PAUSE {
-                        self.feed.gate().note(alike.len(), &error.to_string());
+                        self.feed.gate().note(group.len(), &error.to_string());
                     }
                 }
                 Err(error) => return Some(error),
@@ -322,9 +322,9 @@ impl Writing {
         }
     }
 
-    fn answered(&mut self, alike: &[&Settled], answer: &Answer, refused: &mut Refused) {
+    fn answered(&mut self, group: &[&Settled], answer: &Answer, refused: &mut Refused) {
         let (lost, kept): (Vec<_>, Vec<_>) =
-            alike.iter().partition(|settled| answer.swallowed.contains(&settled.settle.id));
+            group.iter().partition(|settled| answer.swallowed.contains(&settled.settle.id));
         self.told(&kept, answer.changed);
         if answer.changed > 0 {
             self.stuck.something_was_written();
@@ -349,21 +349,21 @@ impl Writing {
     }
 
     /// Tells of settlements of one kind, of which so many took effect. Only what did is counted.
-    fn told(&self, alike: &[&Settled], changed: u64) {
-        let Some(first) = alike.first() else { return };
+    fn told(&self, group: &[&Settled], changed: u64) {
+        let Some(first) = group.first() else { return };
         self.count(&first.settle.settlement, changed);
-        let late = (alike.len() as u64).saturating_sub(changed);
+        let late = (group.len() as u64).saturating_sub(changed);
         if late == 0 {
-            for settled in alike {
+            for settled in group {
                 self.log(settled);
             }
             return;
         }
         self.metrics.settle_late.add(late);
-        let events: Vec<_> = alike.iter().map(|settled| &settled.settle.id).take(MOST_NAMED).collect();
+        let events: Vec<_> = group.iter().map(|settled| &settled.settle.id).take(MOST_NAMED).collect();
         tracing::warn!(
             late,
-            of = alike.len(),
+            of = group.len(),
             ?events,
             "settlements came too late: their rows had been claimed elsewhere, or settled by a try whose answer was lost"
         );

@@ -110,7 +110,7 @@ pub trait Supported: sqlx::Database<Connection: Connection> {
     /// Connections beside the pool, opened when they are needed, for what must not wait for the application. None where more
     /// of them would help nobody.
     #[doc(hidden)]
-    fn beside(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
+    fn reserve(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
         None
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop_core::{Clock, SystemClock, Timestamp};
 use backstop_sql::Error;
-use backstop_sql::connection::{Connection, Connections, Kind};
+use backstop_sql::connection::{Column, Connection, Connections};
 use backstop_sql::statement::{Marks, Statement, Value};
 use backstop_sql::store::DatabaseKind;
 use chrono::{SubsecRound, TimeDelta};
@@ -272,9 +272,9 @@ impl Framework {
         let columns: Vec<_> = COLUMNS.iter().map(|column| self.readable(column)).collect();
         let text = format!("SELECT {} FROM outbox_event ORDER BY event_id", columns.join(", "));
         let kinds = COLUMNS.map(|column| match column {
-            "status" | "attempts" => Kind::Int,
-            column if column.ends_with("_at") => Kind::Time,
-            _ => Kind::Text,
+            "status" | "attempts" => Column::Int,
+            column if column.ends_with("_at") => Column::Time,
+            _ => Column::Text,
         });
         self.fetch(&self.statement(&text, []), &kinds).await.unwrap()
     }
@@ -282,7 +282,7 @@ impl Framework {
     pub(crate) async fn state(&self, id: &str) -> State {
         let text = "SELECT status, attempts, available_at, created_at, done_at, last_error, locked_by, locked_at \
                     FROM outbox_event WHERE event_id = ?";
-        let (number, time, words) = (Kind::Int, Kind::Time, Kind::Text);
+        let (number, time, words) = (Column::Int, Column::Time, Column::Text);
         let kinds = [number, number, time, time, time, words, words, time];
         let rows = self.fetch(&self.statement(text, [id.into()]), &kinds).await.unwrap();
         let [row] = rows.as_slice() else { panic!("{} rows have id {id}", rows.len()) };
@@ -299,11 +299,11 @@ impl Framework {
     }
 
     pub(crate) async fn number(&self, text: &str) -> i64 {
-        int(&self.fetch(&self.statement(text, []), &[Kind::Int]).await.unwrap()[0][0])
+        int(&self.fetch(&self.statement(text, []), &[Column::Int]).await.unwrap()[0][0])
     }
 
     pub(crate) async fn texts(&self, text: &str) -> Vec<String> {
-        let rows = self.fetch(&self.statement(text, []), &[Kind::Text]).await.unwrap();
+        let rows = self.fetch(&self.statement(text, []), &[Column::Text]).await.unwrap();
         rows.iter().map(|row| text_of(&row[0]).unwrap_or_default()).collect()
     }
 
@@ -341,7 +341,7 @@ impl Framework {
         statement
     }
 
-    async fn fetch(&self, statement: &Statement, kinds: &[Kind]) -> Result<Vec<Vec<Value>>, Error> {
+    async fn fetch(&self, statement: &Statement, kinds: &[Column]) -> Result<Vec<Vec<Value>>, Error> {
         let mut connection = self.connections.connection().await?;
         connection.fetch(statement, kinds).await
     }
@@ -364,8 +364,9 @@ impl Framework {
         connection: &mut dyn Connection,
         statement: &Statement,
     ) -> Result<Vec<Taken>, Error> {
-        let words = Kind::Text;
-        let kinds = [words, words, words, words, words, words, words, Kind::Int, Kind::Time, Kind::Time];
+        let words = Column::Text;
+        let kinds =
+            [words, words, words, words, words, words, words, Column::Int, Column::Time, Column::Time];
         let rows = connection.fetch(statement, &kinds).await?;
         let taken = |row: &Vec<Value>| Taken {
             id: text_of(&row[0]).unwrap(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backstop_sql::connection::{Connection, Connections, Kind};
+use backstop_sql::connection::{Column, Connection, Connections};
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
 
@@ -50,7 +50,7 @@ impl Connection for Line {
     fn fetch<'a>(
         &'a mut self,
         _: &'a Statement,
-        _: &'a [Kind],
+        _: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }

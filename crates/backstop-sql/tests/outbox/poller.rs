@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use backstop_core::{Event, telemetry};
-use backstop_sql::connection::Kind;
+use backstop_sql::connection::Column;
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::outbox::{PollHandler, Poller};
 use backstop_sql::statement::Value;
@@ -353,7 +353,7 @@ database_suite! {
         until_count(&shop, DONE, 3).await;
         outbox.close().await.unwrap();
         let stored = shop.statement("select event_id, tenant_id from outbox_event order by event_id");
-        let stored = shop.read(&stored, &[Kind::Text, Kind::Text]).await;
+        let stored = shop.read(&stored, &[Column::Text, Column::Text]).await;
         let expected = [("cold", Some("umbrella")), ("hot", Some("acme")), ("none", None)];
         let text = |text: Option<&str>| Value::Text(text.map(str::to_owned));
         assert_eq!(stored, expected.map(|(id, tenant)| vec![text(Some(id)), text(tenant)]));

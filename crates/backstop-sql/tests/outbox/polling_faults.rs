@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::connection::{Connection, Connections, Kind};
+use backstop_sql::connection::{Column, Connection, Connections};
 use backstop_sql::outbox::poller::Settings;
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
@@ -259,7 +259,7 @@ impl Connection for Counted {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         self.connection.fetch(statement, columns)
     }

@@ -9,7 +9,7 @@ use backstop_core::codec::{Codec, CodecError, Json};
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure};
-use backstop_sql::connection::{Connection, Connections, Kind};
+use backstop_sql::connection::{Column, Connection, Connections};
 use backstop_sql::outbox::{
     BoundHandler, Hold, Hook, HookError, InFlight, Queued, Registry, StorePurger, Tracker, Writer,
     dispatcher, poller, purge,
@@ -44,7 +44,7 @@ impl Connection for Foreign {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Connection::fetch(&mut self.inside, statement, columns)
     }
@@ -86,7 +86,7 @@ impl Connection for Slow<'_> {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Connection::fetch(&mut *self.0, statement, columns)
     }

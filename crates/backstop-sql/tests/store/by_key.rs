@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_core::delivery::Settlement::{self, Done};
-use backstop_sql::connection::{Connection as _, Connections, Kind};
+use backstop_sql::connection::{Column, Connection as _, Connections};
 use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
 use backstop_testkit::eventually;
 use tokio::time::timeout;
@@ -91,7 +91,7 @@ backstop_testkit::suite! {
         let rows = claims(&it.claim("node-1", 10, 3).await);
         let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
         let hold = it.statement("select event_id from outbox_event where event_id = 'b' for update");
-        stranger.fetch(&hold, &[Kind::Text]).await.unwrap();
+        stranger.fetch(&hold, &[Column::Text]).await.unwrap();
         let renewed = timeout(PROMPT, it.store.renew(at(20), &rows)).await.expect("nobody waits").unwrap();
         assert_eq!(renewed.iter().map(String::as_str).collect::<std::collections::BTreeSet<_>>(), ["a", "c"].into());
         drop(stranger);
@@ -130,7 +130,7 @@ backstop_testkit::suite! {
         }
         let mut stranger = it.connections.transaction("BEGIN").await.unwrap();
         let hold = it.statement("select event_id from outbox_event where event_id = 'a' for update");
-        stranger.fetch(&hold, &[Kind::Text]).await.unwrap();
+        stranger.fetch(&hold, &[Column::Text]).await.unwrap();
         let purge = async {
             let mut connection = it.connections.connection().await.unwrap();
             it.store.purge(&mut *connection, Purgeable::Ended, at(1_000), MINUTE, 10).await.unwrap()

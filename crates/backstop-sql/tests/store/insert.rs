@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_core::event::{AggregateType, EventType};
 use backstop_core::{Clock, Event, SystemClock};
-use backstop_sql::connection::{Connection as _, Kind};
+use backstop_sql::connection::{Column, Connection as _};
 use backstop_sql::statement::Value;
 use backstop_sql::store::{At, Born, Due, Store};
 
@@ -49,7 +49,7 @@ database_suite! {
             "select event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload{json}, headers{json} \
              from outbox_event order by created_at"
         );
-        let rows = it.read(&it.statement(&columns), &[Kind::Text; 7]).await;
+        let rows = it.read(&it.statement(&columns), &[Column::Text; 7]).await;
         let text = |text: &str| Value::Text(Some(text.to_owned()));
         let null = || Value::Text(None);
         let whole = ["whole", "OrderPlaced", "Order", "42", "acme", r#"{"total":1.10}"#, r#"{"source":"checkout"}"#];

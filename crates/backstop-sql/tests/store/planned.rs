@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use backstop_sql::connection::{Connection, Connections, Kind};
+use backstop_sql::connection::{Column, Connection, Connections};
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::{BoxFuture, Error};
 
@@ -48,7 +48,7 @@ impl Planned {
         }
         let mut question = statement.clone();
         question.prefix("explain format=json ");
-        let rows = self.inner.connection().await?.fetch(&question, &[Kind::Text]).await?;
+        let rows = self.inner.connection().await?.fetch(&question, &[Column::Text]).await?;
         let plan = as_text(&rows[0][0]).unwrap();
         self.plans.lock().unwrap().push(Plan { statement: text.to_owned(), plan });
         Ok(())
@@ -79,7 +79,7 @@ impl Connection for Asking {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async move {
             self.planned.note(statement).await?;

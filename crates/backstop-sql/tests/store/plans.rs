@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backstop_sql::connection::Kind;
+use backstop_sql::connection::Column;
 use backstop_sql::statement::Statement;
 use backstop_sql::store::{At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable};
 
@@ -74,16 +74,16 @@ async fn plan(it: &Fresh<impl Database>, mut statement: Statement) -> String {
     match it.kind {
         DatabaseKind::Postgres => {
             statement.prefix("explain ");
-            let lines = it.read(&statement, &[Kind::Text]).await;
+            let lines = it.read(&statement, &[Column::Text]).await;
             lines.iter().filter_map(|line| as_text(&line[0])).collect::<Vec<_>>().join("\n")
         }
         DatabaseKind::Mysql => {
             statement.prefix("explain format=json ");
-            as_text(&it.read(&statement, &[Kind::Text]).await[0][0]).unwrap()
+            as_text(&it.read(&statement, &[Column::Text]).await[0][0]).unwrap()
         }
         DatabaseKind::Sqlite => {
             statement.prefix("explain query plan ");
-            let steps = it.read(&statement, &[Kind::Int, Kind::Int, Kind::Int, Kind::Text]).await;
+            let steps = it.read(&statement, &[Column::Int, Column::Int, Column::Int, Column::Text]).await;
             steps.iter().filter_map(|step| as_text(&step[3])).collect::<Vec<_>>().join("\n")
         }
     }

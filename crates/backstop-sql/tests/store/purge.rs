@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement::Done;
-use backstop_sql::connection::{Connection, Kind};
+use backstop_sql::connection::{Column, Connection};
 use backstop_sql::statement::{Statement, Value};
 use backstop_sql::store::{Purgeable, Store};
 use backstop_sql::{BoxFuture, Error};
@@ -44,7 +44,7 @@ impl Connection for Meddled<'_> {
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
-        columns: &'a [Kind],
+        columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>> {
         Box::pin(async move {
             let rows = self.inner.fetch(statement, columns).await;
@@ -180,7 +180,7 @@ backstop_testkit::suite! {
             it.settle(id, 10, Done).await;
         }
         let mut transaction = it.connections.transaction("BEGIN").await.unwrap();
-        transaction.fetch(&it.statement("select event_id from outbox_event"), &[Kind::Text]).await.unwrap();
+        transaction.fetch(&it.statement("select event_id from outbox_event"), &[Column::Text]).await.unwrap();
         it.run("delete from outbox_event").await;
         let purge = it.store.purge(&mut transaction, Purgeable::Ended, at(1_000), MINUTE, 2);
         assert_eq!(timeout(MINUTE / 6, purge).await.expect("it ends").unwrap(), 0);

@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use backstop_core::{Event, Timestamp};
-use backstop_sql::connection::{Connections, Kind};
+use backstop_sql::connection::{Column, Connections};
 use backstop_sql::statement::{Marks, Statement, Value};
 use backstop_sql::store::{Born, DatabaseKind, SqlStore, Store};
 use backstop_sql::{Error, Supported, TableName};
@@ -116,8 +116,17 @@ pub(crate) struct State {
     pub(crate) claim_seq: i64,
 }
 
-const STATE_KINDS: [Kind; 9] =
-    [Kind::Int, Kind::Int, Kind::Time, Kind::Time, Kind::Time, Kind::Text, Kind::Text, Kind::Time, Kind::Int];
+const STATE_KINDS: [Column; 9] = [
+    Column::Int,
+    Column::Int,
+    Column::Time,
+    Column::Time,
+    Column::Time,
+    Column::Text,
+    Column::Text,
+    Column::Time,
+    Column::Int,
+];
 
 impl<DB: Database> Fresh<DB> {
     fn of(pool: Pool<DB>, url: String, database: impl Any + Send + Sync) -> Self {
@@ -157,7 +166,7 @@ impl<DB: Database> Fresh<DB> {
     }
 
     /// Reads rows.
-    pub(crate) async fn read(&self, statement: &Statement, kinds: &[Kind]) -> Vec<Vec<Value>> {
+    pub(crate) async fn read(&self, statement: &Statement, kinds: &[Column]) -> Vec<Vec<Value>> {
         let mut connection = self.connections.connection().await.unwrap();
         connection
             .fetch(statement, kinds)
@@ -167,13 +176,13 @@ impl<DB: Database> Fresh<DB> {
 
     /// Reads one column of texts.
     pub(crate) async fn texts(&self, text: &str) -> Vec<String> {
-        let rows = self.read(&self.statement(text), &[Kind::Text]).await;
+        let rows = self.read(&self.statement(text), &[Column::Text]).await;
         rows.iter().map(|row| as_text(&row[0]).unwrap_or_default()).collect()
     }
 
     /// Reads one number.
     pub(crate) async fn number(&self, text: &str) -> i64 {
-        as_int(&self.read(&self.statement(text), &[Kind::Int]).await[0][0])
+        as_int(&self.read(&self.statement(text), &[Column::Int]).await[0][0])
     }
 
     /// Inserts events without an outbox, as if another process had, in a transaction of their own.

@@ -8,7 +8,7 @@ use super::sql_store::{SqlStore, run};
 use super::statements::Statements;
 use super::{At, Born};
 use crate::Error;
-use crate::connection::{Connection, Kind};
+use crate::connection::{Column, Connection};
 use crate::database::dialect::{Explanation, StillIn};
 use crate::database::rows::ROWS_PER_STATEMENT;
 use crate::database::statement::{Part, Plain, Statement, Value};
@@ -106,7 +106,7 @@ impl SqlStore {
         let mut found = Vec::new();
         for ids in ids.chunks(ROWS_PER_STATEMENT) {
             let statement = self.statements().present(ids);
-            found.extend(Value::texts(connection.fetch(&statement, &[Kind::Text]).await?));
+            found.extend(Value::texts(connection.fetch(&statement, &[Column::Text]).await?));
         }
         Ok(found)
     }

@@ -8,7 +8,7 @@ use backstop_core::event::{GLOBAL, Stored};
 use backstop_core::inspect::Troubled;
 
 use super::{Claim, DeadEvent, Due, Order, Row, Status};
-use crate::connection::Kind;
+use crate::connection::Column;
 use crate::database::dialect::Dialect;
 use crate::statement::Value;
 
@@ -23,29 +23,37 @@ pub(super) fn columns(dialect: &dyn Dialect, claim_seq: &str) -> String {
 }
 
 /// What each of those columns is read as.
-pub(super) const KINDS: [Kind; 11] = [
-    Kind::Key,
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Text,
-    Kind::Int,
-    Kind::Time,
-    Kind::Time,
-    Kind::Int,
+pub(super) const KINDS: [Column; 11] = [
+    Column::Key,
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Int,
+    Column::Time,
+    Column::Time,
+    Column::Int,
 ];
 
 /// What a dead event has in addition, as [`to_dead`] reads them.
 pub(super) const ENDING: &str = "last_error, done_at";
-pub(super) const ENDING_KINDS: [Kind; 2] = [Kind::Text, Kind::Time];
+pub(super) const ENDING_KINDS: [Column; 2] = [Column::Text, Column::Time];
 
 /// The columns of a row in trouble, as [`to_troubled`] reads them. No payload: a page shows these.
 pub(super) const TROUBLED: &str =
     "event_id, event_type, aggregate_type, aggregate_id, attempts, last_error, created_at, available_at";
-pub(super) const TROUBLED_KINDS: [Kind; 8] =
-    [Kind::Key, Kind::Text, Kind::Text, Kind::Text, Kind::Int, Kind::Text, Kind::Time, Kind::Time];
+pub(super) const TROUBLED_KINDS: [Column; 8] = [
+    Column::Key,
+    Column::Text,
+    Column::Text,
+    Column::Text,
+    Column::Int,
+    Column::Text,
+    Column::Time,
+    Column::Time,
+];
 
 /// Those rows that are wanted, of more than one query's, each of which returned as many as there may be.
 pub(super) fn choose(mut rows: Vec<Vec<Value>>, due: Due<'_>) -> Vec<Vec<Value>> {

@@ -1,4 +1,4 @@
-//! What became of events, written down: settlements that end alike are gathered, and one statement writes them all.
+//! What became of events, written down: settlements that lead to one status are gathered, and one statement writes them all.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const MAX_ERROR_CHARS: usize = 4_000;
 /// Rows that one statement settles: the same status, under the same claim or in the same generation, after as many
 /// failed tries.
 #[derive(Debug)]
-pub(super) struct Alike<'a> {
+pub(super) struct SettlementGroup<'a> {
     /// The status that they get.
     pub(super) status: Status,
     pub(super) fence: Fence<'a>,
@@ -54,7 +54,7 @@ impl<'a> Fence<'a> {
 }
 
 /// Gathers settlements by how they end. An id that is given twice is written once for each time.
-pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
+pub(super) fn gather(settles: &[Settle]) -> Vec<SettlementGroup<'_>> {
     let mut groups: BTreeMap<_, Vec<&Settle>> = BTreeMap::new();
     for settle in settles {
         let status = Status::of(&settle.settlement);
@@ -64,7 +64,7 @@ pub(super) fn gather(settles: &[Settle]) -> Vec<Alike<'_>> {
     }
     let chunks = groups.iter().flat_map(|(&(status, fence, attempts), settles)| {
         let rows = if status == Status::Done { ROWS } else { ROWS_WITH_VALUES };
-        settles.chunks(rows).map(move |settles| Alike {
+        settles.chunks(rows).map(move |settles| SettlementGroup {
             status,
             fence,
             attempts,
@@ -87,12 +87,12 @@ pub(super) fn cut(error: &str) -> String {
 }
 
 impl Statements<'_> {
-    /// Settles rows that end alike, each with its own delay and error.
-    pub(super) fn settle(&self, at: At, alike: &Alike<'_>) -> Statement {
-        let Alike { ids, delays, errors, .. } = alike;
+    /// Settles rows that get one status, each with its own delay and error.
+    pub(super) fn settle(&self, at: At, group: &SettlementGroup<'_>) -> Statement {
+        let SettlementGroup { ids, delays, errors, .. } = group;
         let dialect = self.database.dialect();
         let at = dialect.once(at);
-        let template = match alike.status {
+        let template = match group.status {
             Status::Done if self.done == Done::Delete => "{delete} where {settleable}",
             Status::Done => {
                 "update {table}{by_key} set status = 1, done_at = {now}, locked_by = null, locked_at = null \
@@ -116,7 +116,7 @@ impl Statements<'_> {
         let later =
             |statement: &mut Statement| self.database.push_own_moment(statement, KEY, at, ids, delays);
         let error = |statement: &mut Statement| dialect.own_text(statement, KEY, ids, errors);
-        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, group);
         self.sql(
             template,
             &[
@@ -131,24 +131,24 @@ impl Statements<'_> {
     }
 
     /// The ids of those rows that a settlement would still change.
-    pub(super) fn unsettled(&self, alike: &Alike<'_>) -> Statement {
-        let settleable = |statement: &mut Statement| self.push_settleable(statement, alike);
+    pub(super) fn unsettled(&self, group: &SettlementGroup<'_>) -> Statement {
+        let settleable = |statement: &mut Statement| self.push_settleable(statement, group);
         self.sql("select event_id from {table} where {settleable}", &[("settleable", &settleable)])
     }
 
     /// Adds the condition that the rows may still be settled: terminal rows are final, and a row that is not as it was
     /// when its event was delivered is somebody else's.
-    fn push_settleable(&self, statement: &mut Statement, alike: &Alike<'_>) {
+    fn push_settleable(&self, statement: &mut Statement, group: &SettlementGroup<'_>) {
         statement.push("status not in (1, 3) and ");
-        match alike.fence {
+        match group.fence {
             Fence::Pending => {}
             Fence::Generation(generation) => {
                 statement.push("claim_seq = ").bind(generation).push(" and ");
             }
             Fence::Claim(claim) => push_claimed(statement, claim),
         }
-        self.one_of(&alike.ids)(statement);
-        if let (Status::Retry, Some(attempts)) = (alike.status, alike.attempts) {
+        self.one_of(&group.ids)(statement);
+        if let (Status::Retry, Some(attempts)) = (group.status, group.attempts) {
             statement.push(" and attempts = ").bind(i64::from(attempts));
         }
     }

@@ -17,7 +17,7 @@ use super::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Purgeable, Rights, Row,
     Settle, Status, Store, Unreadable,
 };
-use crate::connection::{Connection, Kind};
+use crate::connection::{Column, Connection};
 use crate::database::migration::Schema;
 use crate::database::rows::{Change, ROWS_PER_STATEMENT};
 use crate::database::{Database, Via};
@@ -181,7 +181,7 @@ impl SqlStore {
             set: &set,
             read: KEY.to_owned(),
             read_before: KEY.to_owned(),
-            kinds: &[Kind::Text],
+            kinds: &[Column::Text],
             choose: &|all| all,
             may_be_taken_back: false,
         };
@@ -201,7 +201,7 @@ impl SqlStore {
         for (claim, ids) in by_claim(rows) {
             for ids in ids.chunks(ROWS_PER_STATEMENT) {
                 let statement = self.statements().still_claimed(claim, ids);
-                claimed.extend(Value::texts(session.fetch(&statement, &[Kind::Text]).await?));
+                claimed.extend(Value::texts(session.fetch(&statement, &[Column::Text]).await?));
             }
         }
         Ok(claimed)
@@ -249,7 +249,7 @@ impl Store for SqlStore {
     fn next_due(&self, at: At, since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
         Box::pin(self.in_time(async move {
             let mut session = self.database.session(Via::Pool).await?;
-            let rows = session.fetch(&self.statements().next_due(at, since), &[Kind::Time; 3]).await?;
+            let rows = session.fetch(&self.statements().next_due(at, since), &[Column::Time; 3]).await?;
             let Some([Value::Time(Some(asked_at)), moments @ ..]) = rows.first().map(Vec::as_slice) else {
                 return Ok(None);
             };
@@ -336,7 +336,7 @@ impl Store for SqlStore {
             let set = |statement: &mut Statement| {
                 statement.write("locked_at = {now}", &[("now", &now)]);
             };
-            match self.change_claimed(Via::Beside, rows, set).await {
+            match self.change_claimed(Via::Reserve, rows, set).await {
                 Err(error) => tracing::debug!(%error, "cannot renew claims beside the pool"),
                 renewed => return renewed,
             }
@@ -346,7 +346,7 @@ impl Store for SqlStore {
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         Box::pin(self.in_time(async move {
-            match self.ids_still_claimed(Via::Beside, rows).await {
+            match self.ids_still_claimed(Via::Reserve, rows).await {
                 Err(_) => self.ids_still_claimed(Via::Pool, rows).await,
                 claimed => claimed,
             }
@@ -355,10 +355,10 @@ impl Store for SqlStore {
 
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(self.in_time(async move {
-            let mut session = self.database.session(Via::PoolOrBeside).await?;
+            let mut session = self.database.session(Via::PoolOrReserve).await?;
             let mut settled = 0;
-            for alike in gather(settles) {
-                let statement = self.statements().settle(at, &alike);
+            for group in gather(settles) {
+                let statement = self.statements().settle(at, &group);
                 settled += self.database.execute_alone(&mut session, &statement).await?;
             }
             Ok(settled)
@@ -367,11 +367,11 @@ impl Store for SqlStore {
 
     fn unsettled<'a>(&'a self, settles: &'a [Settle]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         Box::pin(self.in_time(async move {
-            let mut session = self.database.session(Via::PoolOrBeside).await?;
+            let mut session = self.database.session(Via::PoolOrReserve).await?;
             let mut unsettled = Vec::new();
-            for alike in gather(settles) {
-                let statement = self.statements().unsettled(&alike);
-                unsettled.extend(Value::texts(session.fetch(&statement, &[Kind::Text]).await?));
+            for group in gather(settles) {
+                let statement = self.statements().unsettled(&group);
+                unsettled.extend(Value::texts(session.fetch(&statement, &[Column::Text]).await?));
             }
             Ok(unsettled)
         }))

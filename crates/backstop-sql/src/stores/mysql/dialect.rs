@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::connection::{Connection, Kind};
+use crate::connection::{Connection, Column};
 use crate::database::dialect::{Dialect, Explanation, StillIn};
 use crate::database::rows::{Change, KEPT, ROWS_PER_STATEMENT, Rows};
 use crate::database::{At, Database, TableName, Via};
@@ -116,7 +116,7 @@ impl Dialect for MysqlDialect {
             let mut deleted = 0;
             loop {
                 let chosen =
-                    Value::texts(connection.fetch(&self.delete_statement(rows), &[Kind::Text]).await?);
+                    Value::texts(connection.fetch(&self.delete_statement(rows), &[Column::Text]).await?);
                 for keys in chosen.chunks(ROWS_PER_STATEMENT) {
                     let keys: Vec<_> = keys.iter().map(String::as_str).collect();
                     deleted += connection.execute(&self.delete_chosen(rows, &keys)).await?;
@@ -151,7 +151,7 @@ impl Dialect for MysqlDialect {
             let mut lock = Statement::new(self.marks());
             lock.push("select get_lock(concat('backstop.migration.', md5(database())), ");
             lock.bind(PATIENCE.as_secs().cast_signed()).push(")");
-            let answer = connection.fetch(&lock, &[Kind::Int]).await?;
+            let answer = connection.fetch(&lock, &[Column::Int]).await?;
             match answer.first().map(Vec::as_slice) {
                 Some([Value::Int(Some(1))]) => Ok(()),
                 _ => Err(Error::Migrating(PATIENCE)),

@@ -12,7 +12,7 @@ use sqlx::{MySql, Pool, Transaction};
 
 use super::Supported;
 use crate::connection::Connections;
-use crate::database::beside::Beside;
+use crate::database::reserve::Reserve;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
 use crate::outbox::store::words::Words;
@@ -31,8 +31,8 @@ impl Supported for MySql {
         Arc::new(pool)
     }
 
-    fn beside(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
-        Some(Arc::new(Beside::of(pool)))
+    fn reserve(pool: &Pool<Self>) -> Option<Arc<dyn Connections>> {
+        Some(Arc::new(Reserve::of(pool)))
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {

@@ -7,12 +7,12 @@ use backstop_core::inspect::{Health, Inspect, Report};
 
 /// A part that the daemon works without, if not as well: when it is down, the daemon is degraded. Whoever restarts
 /// daemons by their `/health` must not do so because a receiver of events is away.
-pub(super) struct Beside {
+pub(super) struct Auxiliary {
     inspect: Arc<dyn Inspect>,
     name: Option<String>,
 }
 
-impl Beside {
+impl Auxiliary {
     pub(super) fn new(inspect: Arc<dyn Inspect>) -> Self {
         Self { inspect, name: None }
     }
@@ -24,7 +24,7 @@ impl Beside {
     }
 }
 
-impl Inspect for Beside {
+impl Inspect for Auxiliary {
     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
         Box::pin(async {
             let mut report = self.inspect.report().await;

@@ -17,9 +17,9 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Connections to the database of a pool, beside it, opened when they are needed. They are driven on a thread of their own,
 /// so that they answer while handlers block all others.
-pub(crate) struct Beside<DB: sqlx::Database>(sqlx::Pool<DB>);
+pub(crate) struct Reserve<DB: sqlx::Database>(sqlx::Pool<DB>);
 
-impl<DB: sqlx::Database> Beside<DB> {
+impl<DB: sqlx::Database> Reserve<DB> {
     pub(crate) fn of(pool: &sqlx::Pool<DB>) -> Self {
         // What the application does to a connection, such as choosing a schema, is done to these too.
         let few = pool.options().clone().min_connections(0).max_connections(CONNECTIONS);
@@ -35,7 +35,7 @@ impl<DB: sqlx::Database> Beside<DB> {
     }
 }
 
-impl<DB: sqlx::Database> Connections for Beside<DB>
+impl<DB: sqlx::Database> Connections for Reserve<DB>
 where
     PoolConnection<DB>: Connection,
 {
