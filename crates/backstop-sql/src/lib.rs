@@ -16,6 +16,8 @@
 mod aside;
 mod database;
 mod error;
+#[cfg(doctest)]
+mod must_not_compile;
 pub mod outbox;
 mod purge;
 mod renewal;

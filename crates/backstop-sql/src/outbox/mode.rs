@@ -42,14 +42,7 @@ pub enum SingleNode {}
 /// # }
 /// ```
 ///
-/// No other mode takes claims, so none may work there:
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// Outbox::single_node(pool).beside_java(true);
-/// # }
-/// ```
+/// No other mode takes claims, so none may work there.
 #[derive(Debug)]
 pub enum MultiNode {}
 
@@ -67,48 +60,6 @@ pub enum MultiNode {}
 ///     .batch_size(200)
 ///     .skip_recent(Duration::from_secs(1))
 ///     .drain_timeout(Duration::from_secs(30));
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-520, O-545.
-/// Outbox::ordered(pool).worker_count(2);
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-521, O-545.
-/// Outbox::ordered(pool).max_attempts(2);
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_core::retry::Exponential;
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-545.
-/// Outbox::ordered(pool).retry_policy(Exponential::default());
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-545.
-/// Outbox::ordered(pool).hot_queue_capacity(10);
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use std::time::Duration;
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-519, O-545.
-/// Outbox::ordered(pool).claim_locking(Duration::from_secs(300));
 /// # }
 /// ```
 #[derive(Debug)]
@@ -130,40 +81,6 @@ pub enum Ordered {}
 /// );
 /// # }
 /// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_core::Event;
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-531, O-552.
-/// Outbox::writer_only(pool).on("Order", "OrderPlaced", |_: Event| async {});
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-526, O-552.
-/// Outbox::writer_only(pool).worker_count(2);
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-526, O-552.
-/// Outbox::writer_only(pool).max_attempts(2);
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # use std::time::Duration;
-/// # use backstop_sql::{Outbox, Supported};
-/// # fn settings<DB: Supported>(pool: sqlx::Pool<DB>) {
-/// # // Rules: O-524, O-552.
-/// Outbox::writer_only(pool).interval(Duration::from_secs(1));
-/// # }
-/// ```
 #[derive(Debug)]
 pub enum WriterOnly {}
 
@@ -176,17 +93,7 @@ pub enum ModeKind {
     WriterOnly,
 }
 
-/// One of the four modes, and there is no fifth:
-///
-/// ```compile_fail,E0599
-/// # // Rules: O-527.
-/// use backstop_sql::outbox::Builder;
-///
-/// enum MyMode {}
-/// async fn start(builder: Builder<sqlx::Sqlite, MyMode>) {
-///     builder.start().await.unwrap();
-/// }
-/// ```
+/// One of the four modes, and there is no fifth.
 pub trait Mode {
     #[doc(hidden)]
     const MODE: ModeKind;

@@ -67,22 +67,6 @@ impl Settings {
 
     /// Checks the settings and makes a poller that is not running yet. Store, handler and metrics are required;
     /// the store brings the pool with it.
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-338, O-339.
-    /// # use std::sync::Arc;
-    /// # use backstop_core::telemetry;
-    /// use backstop_sql::outbox::poller;
-    ///
-    /// poller::Settings::default().build(Arc::new(telemetry::Outbox::new("outbox")));
-    /// ```
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-337.
-    /// use backstop_sql::{TableName, store::SqlStore};
-    ///
-    /// SqlStore::on(TableName::default());
-    /// ```
     pub fn build(
         self,
         store: Arc<dyn Store>,

@@ -14,29 +14,7 @@ pub use crate::purge::{Config, Purge, Purger, Settings};
 
 impl Settings {
     /// Checks the settings and makes a purge that is not running yet. It cannot be made without connections
-    /// and a purger:
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-465.
-    /// use std::sync::Arc;
-    /// use backstop_core::telemetry;
-    /// use backstop_sql::outbox::{StorePurger, purge};
-    ///
-    /// fn build(purger: StorePurger, metrics: Arc<telemetry::Outbox>) {
-    ///     let purge = purge::Settings::default().build(purger, metrics);
-    /// }
-    /// ```
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-466.
-    /// use std::sync::Arc;
-    /// use backstop_core::telemetry;
-    /// use backstop_sql::{connection::Connections, outbox::purge};
-    ///
-    /// fn build(connections: Arc<dyn Connections>, metrics: Arc<telemetry::Outbox>) {
-    ///     let purge = purge::Settings::default().build(connections, metrics);
-    /// }
-    /// ```
+    /// and a purger.
     pub fn build(
         self,
         connections: Arc<dyn Connections>,

@@ -101,22 +101,6 @@ impl Settings {
 
     /// Checks the settings and starts the workers. Store, registry and metrics are required; the store brings
     /// the pool with it.
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-270, O-271.
-    /// # use std::sync::Arc;
-    /// # use backstop_core::telemetry;
-    /// use backstop_sql::outbox::dispatcher;
-    ///
-    /// dispatcher::Settings::default().start(Arc::new(telemetry::Outbox::new("outbox")));
-    /// ```
-    ///
-    /// ```compile_fail,E0061
-    /// # // Rules: O-269.
-    /// use backstop_sql::{TableName, store::SqlStore};
-    ///
-    /// SqlStore::on(TableName::default());
-    /// ```
     pub fn start(
         self,
         store: Arc<dyn Store>,
