@@ -48,9 +48,9 @@
 //! What is not asked for is not compiled.
 
 pub use backstop_core::{
-    Clock, CloudEvent, Event, Failure, Handler, InvalidEvent, Outcome, PayloadError, SharedSink, Shutdown,
-    Sink, SystemClock, Timestamp, breaker, burial, clock, codec, config, delivery, event, failure, handler,
-    inspect, outcome, retry, setting, shutdown, sink, target, telemetry, trace,
+    Clock, CloudEvent, Delivery, Event, Failure, Handler, IntoHandler, InvalidEvent, Outcome, PayloadError,
+    SharedSink, Shutdown, Sink, SystemClock, Timestamp, breaker, burial, clock, codec, config, delivery,
+    event, failure, handler, inspect, outcome, retry, setting, shutdown, sink, target, telemetry, trace,
 };
 #[cfg(feature = "dlq")]
 pub use backstop_disk::dlq;
