@@ -40,7 +40,7 @@ pub(crate) enum Command {
     /// Create the tables of a settings file, or bring them up to date.
     Migrate(Migrate),
 
-    /// Make an access token for the operator's page, and the hash that goes into the settings.
+    /// Make an access token for the dashboard, and the hash that goes into the settings.
     Token(Token),
 
     /// Print every key of the settings file, as Markdown.
@@ -56,7 +56,7 @@ pub(crate) struct Config {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// The file to write; one that is there already is left alone.
+    /// The file to write; an existing file is not changed.
     #[arg(value_name = "FILE", default_value = config::FILE)]
     pub(crate) file: PathBuf,
 }

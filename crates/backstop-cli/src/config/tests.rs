@@ -355,7 +355,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
             "f.yaml:9:30: outbox.handlers[5].http.url: must not name 10.0.0.7, which is not public: allow it with \
-             `allowed-networks` if it is meant",
+             `allowed-networks` if that is intended",
             "f.yaml:10:51: outbox.handlers[6].kafka.bootstrap-servers[0]: must name at least one broker, as host:port, not \
              `h`",
             "f.yaml:10:69: outbox.handlers[6].kafka.topic: must have 1 to 249 letters, digits, dots, hyphens and \
@@ -420,7 +420,8 @@ fn an_open_address_needs_tokens() {
     assert_eq!(told, [format!("f.yaml:4:10: server.hosts: {what}")]);
     for host in ["*", "*.example", "desk.*"] {
         let told = faults(&(LEAST.to_owned() + &format!("server: {{hosts: ['{host}']}}\n")));
-        let what = "stands for no name; write each name by which it is reached, such as desk.example";
+        let what =
+            "is not a host name; write each name by which clients reach the server, such as backstop.example";
         assert_eq!(told, [format!("f.yaml:4:10: server.hosts: `{host}` {what}")]);
     }
     let off = LEAST.to_owned() + "server: {enabled: false, address: '0.0.0.0:80'}\n";

@@ -80,7 +80,7 @@ pub(crate) struct Redrive {
     /// Stop after this many.
     #[arg(long, value_name = "EVENTS")]
     pub(crate) limit: Option<u64>,
-    /// How long to wait in all for a target that is away or busy, before it stops.
+    /// How long to wait in all for a target that is unavailable or busy, before it stops.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub(crate) patience: Duration,
 }

@@ -180,6 +180,6 @@ fn flows(letters: &DeadLetters) -> Vec<Flow> {
     let flow = |name, meaning, total| Flow { name, meaning, total };
     vec![
         flow("stored", "Put into the directory, safe from a crash.", metrics.stored.total()),
-        flow("refused", "Could not be stored; whoever gave them still has them.", metrics.refused.total()),
+        flow("refused", "Could not be stored; their senders still have them.", metrics.refused.total()),
     ]
 }
