@@ -24,14 +24,14 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// A shop with an outbox, on embedded parts alone: watch events flow, fail, retry and arrive.
     Demo(Demo),
-    /// The dead-letter directory: list, inspect, check, send again, purge and export failed events.
+    /// The dead-letter directory: list, inspect, check, redrive, purge and export failed events.
     #[command(subcommand)]
     Dlq(Box<dlq::Command>),
 
     /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
     Serve(Config),
 
-    /// Check a settings file: every fault at once, with its place and what was meant.
+    /// Check a settings file: every fault at once, with its place and a suggestion.
     Check(Config),
 
     /// Write a commented settings file to begin with.
@@ -66,7 +66,7 @@ pub(crate) struct Migrate {
     #[command(flatten)]
     pub(crate) config: Config,
 
-    /// Also let others insert rows with plain SQL: defaults for what they leave out and, on PostgreSQL, a trigger
+    /// Also let others insert rows with plain SQL: defaults for the columns they leave out and, on PostgreSQL, a trigger
     /// that wakes the daemon.
     #[arg(long)]
     pub(crate) triggers: bool,

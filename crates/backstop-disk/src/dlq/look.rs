@@ -77,7 +77,7 @@ impl Looking {
         }
         Ok(match answer {
             Ok(Ok((look, took))) => (look, good_for(took)),
-            Ok(Err(_)) => (Look::down("nobody could look into it"), STALE),
+            Ok(Err(_)) => (Look::down("it could not be looked into"), STALE),
             // The thread goes on, and the next who asks finds out what it found.
             Err(_) => (Look::down("its disk does not answer"), FRESH),
         })
