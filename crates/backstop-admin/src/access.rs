@@ -107,7 +107,7 @@ impl Access {
             Some(token) => {
                 // Who changed something is written down.
                 if !matches!(*method, Method::GET | Method::HEAD) {
-                    tracing::info!(token = token.name, role = %token.role, %method, path, "let a change in");
+                    tracing::info!(token = token.name, role = %token.role, %method, path, "allowed a change");
                 }
                 Verdict::Allowed
             }

@@ -78,7 +78,7 @@ fn between(config: &Config, faults: &mut Faults) {
 fn wrong_host(host: &str) -> Option<String> {
     if host.contains('*') {
         return Some(format!(
-            "`{host}` stands for no name; write each name by which it is reached, such as desk.example"
+            "`{host}` is not a host name; write each name by which clients reach the server, such as backstop.example"
         ));
     }
     let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);

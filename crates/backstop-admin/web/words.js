@@ -33,7 +33,7 @@ export const events = (n, capped = false) =>
 
 const TONES = {
   good: ["done", "delivered", "sent", "processed", "completed", "handled"],
-  warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped", "put off"],
+  warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped"],
   bad: ["dead", "buried", "lost", "parked", "stored", "refused"],
 };
 

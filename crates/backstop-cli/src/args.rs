@@ -24,14 +24,14 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// A shop with an outbox, on embedded parts alone: watch events flow, fail, retry and arrive.
     Demo(Demo),
-    /// The dead-letter directory: list, inspect, check, send again, purge and export failed events.
+    /// The dead-letter directory: list, inspect, check, redrive, purge and export failed events.
     #[command(subcommand)]
     Dlq(Box<dlq::Command>),
 
     /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
     Serve(Config),
 
-    /// Check a settings file: every fault at once, with its place and what was meant.
+    /// Check a settings file: every fault at once, with its place and a suggestion.
     Check(Config),
 
     /// Write a commented settings file to begin with.
@@ -40,7 +40,7 @@ pub(crate) enum Command {
     /// Create the tables of a settings file, or bring them up to date.
     Migrate(Migrate),
 
-    /// Make an access token for the operator's page, and the hash that goes into the settings.
+    /// Make an access token for the dashboard, and the hash that goes into the settings.
     Token(Token),
 
     /// Print every key of the settings file, as Markdown.
@@ -56,7 +56,7 @@ pub(crate) struct Config {
 
 #[derive(Debug, Args)]
 pub(crate) struct Init {
-    /// The file to write; one that is there already is left alone.
+    /// The file to write; an existing file is not changed.
     #[arg(value_name = "FILE", default_value = config::FILE)]
     pub(crate) file: PathBuf,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Migrate {
     #[command(flatten)]
     pub(crate) config: Config,
 
-    /// Also let others insert rows with plain SQL: defaults for what they leave out and, on PostgreSQL, a trigger
+    /// Also let others insert rows with plain SQL: defaults for the columns they leave out and, on PostgreSQL, a trigger
     /// that wakes the daemon.
     #[arg(long)]
     pub(crate) triggers: bool,

@@ -140,7 +140,7 @@ impl Target {
             Err(refusal) => Err(refusal.into()),
             Ok(Outcome::RetryAfter(wait)) => {
                 let standing = self.standing();
-                let what = if standing.disabled { "is disabled" } else { "is unavailable" };
+                let what = if standing.disabled { "is disabled" } else { "is unavailable for now" };
                 let why = standing.trouble.as_deref().unwrap_or("it gave no reason");
                 let why = format!("the target {what}: {why}");
                 drop(standing);
@@ -340,13 +340,17 @@ fn speaks_well(verdict: &Verdict) -> Option<bool> {
 fn tell_changes(name: &str, before: State, after: State, status: &Status) {
     match (before, after, status) {
         (_, _, Status::Disabled) => {
-            tracing::warn!(target_name = name, "the target is gone and disabled; its events are parked");
+            tracing::warn!(target_name = name, "the target is gone and disabled; its events are deferred");
         }
         (State::Closed, State::Open, Status::Unavailable(why)) => {
-            tracing::warn!(target_name = name, why, "the target is unavailable; its events wait");
+            tracing::warn!(
+                target_name = name,
+                why,
+                "the target is unavailable: circuit open; its events are deferred"
+            );
         }
         (State::HalfOpen, State::Open, Status::Unavailable(why)) => {
-            tracing::debug!(target_name = name, why, "the target is still away");
+            tracing::debug!(target_name = name, why, "the target is still unavailable");
         }
         (State::HalfOpen, State::Closed, _) => tracing::info!(target_name = name, "the target is back"),
         _ => {}

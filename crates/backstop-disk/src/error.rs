@@ -73,7 +73,7 @@ pub enum Error {
     NoEntry(String),
 
     /// What was exported could not be written.
-    #[error("cannot write what is exported: {0}")]
+    #[error("cannot write the export: {0}")]
     Export(#[source] io::Error),
 }
 

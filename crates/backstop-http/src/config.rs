@@ -166,7 +166,7 @@ fn between(config: &Config, faults: &mut Faults) {
             // Not repeated: with name and value exchanged it is a secret.
             Err(_) => faults.add(
                 "headers",
-                "must have a name that HTTP allows, as authorization, and its value behind it",
+                "must have a name that HTTP allows, such as authorization, followed by its value",
             ),
         }
     }

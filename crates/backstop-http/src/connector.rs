@@ -22,7 +22,9 @@ use crate::url;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    #[error("{host} is at {address}, which is not public; allow it with `allowed-networks` if it is meant")]
+    #[error(
+        "{host} is at {address}, which is not public; allow it with `allowed-networks` if that is intended"
+    )]
     Blocked { host: String, address: IpAddr },
     #[error("cannot resolve {host}: {source}")]
     Resolve { host: String, source: io::Error },

@@ -38,7 +38,7 @@ pub(crate) fn parse(text: &str) -> Result<Uri, String> {
 pub(crate) fn check_literal(uri: &Uri, guard: &Guard) -> Result<(), String> {
     match literal(uri) {
         Some(address) if !guard.allows(address) => Err(format!(
-            "must not name {address}, which is not public: allow it with `allowed-networks` if it is meant"
+            "must not name {address}, which is not public: allow it with `allowed-networks` if that is intended"
         )),
         _ => Ok(()),
     }

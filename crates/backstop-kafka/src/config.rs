@@ -121,7 +121,7 @@ const BROKER: Kind = Kind::Parsed(&Parsed {
         () if !is_broker(text) => Err("must name at least one broker, as host:port".to_owned()),
         // librdkafka would take them for the host, and tell everybody that it cannot be found.
         () if text.contains('@') => {
-            Err("must not hold a user name or password, which are properties of their own".to_owned())
+            Err("must not hold a user name or password; set those as properties".to_owned())
         }
         () => Ok(()),
     },
@@ -156,7 +156,7 @@ fn between(config: &Config, faults: &mut Faults) {
             && name.ends_with(".location")
             && Path::new(value.reveal()).metadata().is_ok_and(|it| is_odd(&it))
         {
-            faults.add("properties", format!("must not lead {name} to anything but a regular file"));
+            faults.add("properties", format!("must set {name} to a regular file"));
         }
         if is_ours(name) {
             let rule = format!("must not set {name}: use the setting for it, or leave it as it is");

@@ -26,7 +26,7 @@ where
     match &*ASIDE {
         Ok(aside) => aside.spawn(work),
         Err(error) => {
-            tracing::warn!(%error, "there is no thread for the renewal of claims; a handler that blocks holds it up");
+            tracing::warn!(%error, "cannot start a thread for the renewal of claims; handlers that block delay it");
             tokio::spawn(work)
         }
     }

@@ -54,14 +54,14 @@ pub enum Error {
     /// A time zone that is none.
     #[error(
         "time zone {0:?} must be UTC or a fixed distance from it such as +02:00, at most 14 hours; the name of a zone \
-         does not do, since an hour comes twice where clocks are set back"
+         is not accepted, because an hour comes twice when clocks are set back"
     )]
     TimeZone(String),
 
     /// A time zone was given for a table whose columns leave no doubt.
     #[error(
-        "setting time_zone is for columns that carry no time zone, DATETIME on MySQL and TIMESTAMP on PostgreSQL; not \
-         all moments of table {table} are kept in such columns, so leave the setting out"
+        "setting time_zone (in a settings file `database.time-zone`) is for columns that carry no time zone, DATETIME on \
+         MySQL and TIMESTAMP on PostgreSQL; some time columns of table {table} carry one, so leave the setting out"
     )]
     TimeZoneKnown {
         /// The table.
@@ -70,9 +70,10 @@ pub enum Error {
 
     /// A PostgreSQL session shifts the moments of a table whose columns carry no time zone.
     #[error(
-        "the moments of table {table} are kept in TIMESTAMP columns, which carry no time zone, and the session's \
-         setting TimeZone is {zone}, so PostgreSQL would shift them; leave it at UTC, as sqlx does by itself (look for \
-         `SET TIME ZONE` in the pool's after_connect), and tell the table's zone with the setting time_zone"
+        "table {table} has TIMESTAMP columns, which carry no time zone, and the session's setting TimeZone is {zone}, so \
+         PostgreSQL would shift its times; keep the session in UTC, as sqlx does by itself (look for `SET TIME ZONE` in \
+         the pool's after_connect), and name the table's zone with the setting time_zone (in a settings file \
+         `database.time-zone`)"
     )]
     SessionTimeZone {
         /// The table.
@@ -92,8 +93,7 @@ pub enum Error {
 
     /// The server takes no changes.
     #[error(
-        "the database with table {table} only reads, as a copy does and a server before a fail-over: {said}; connect to \
-         the one that writes"
+        "the database with table {table} is read-only, as a replica is: {said}; connect to the server that accepts writes"
     )]
     OnlyReads {
         /// The table.
@@ -142,7 +142,8 @@ pub enum Error {
     /// Another process delivers from this table, and at least one of the two runs in a single-node mode.
     #[error(
         "another process delivers from table {table}, and at least one of the two runs in a single-node mode; stop one of \
-         them, run both in mode multi-node, or switch this check off (setting `guard`)"
+         them, run both in mode multi-node, or switch this check off (setting `guard`, in a settings file \
+         `database.guard: false`)"
     )]
     NotAlone {
         /// The table.
@@ -160,15 +161,15 @@ pub enum Error {
 
     /// A pooler between us and the database shares connections, and nobody said so.
     #[error(
-        "a pooler such as PgBouncer shares this connection between transactions, so that neither prepared statements nor \
-         locks stay with it; say so with the setting `behind_pooler` (in a settings file `database.behind-pooler: true`), \
+        "a pooler such as PgBouncer shares this connection between transactions, so prepared statements and locks do \
+         not stay with it; set `behind_pooler` (in a settings file `database.behind-pooler: true`), \
          or connect to the database itself"
     )]
     Pooler,
 
     /// An event was to be appended outside any transaction.
     #[error(
-        "no transaction is open: begin one first, so that the event is stored together with what it tells of"
+        "no transaction is open: begin one first, so that the event is stored together with your changes"
     )]
     NoTransaction,
 
@@ -210,7 +211,9 @@ pub enum Error {
     },
 
     /// The outbox did not stop in time; what was in its hands is still in the table.
-    #[error("the outbox did not stop within {0:?}; what it held stays in the table and is delivered later")]
+    #[error(
+        "the outbox did not stop within {0:?}; events that it had in hand stay in the table and are delivered later"
+    )]
     Drain(Duration),
 
     /// A database server that cannot be reached.

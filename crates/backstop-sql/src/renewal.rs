@@ -62,8 +62,8 @@ async fn renew_until(shutdown: Shutdown, renewer: Arc<impl Renews>, every: Durat
             tracing::error!(
                 claims = renewer.claims(),
                 still_for = ?LONGEST_STANDSTILL,
-                "handlers block every thread of this node; its claims are not renewed any more, and other nodes take its \
-                 events when they have run out"
+                "handlers block every thread of this node; its claims are no longer renewed, and other nodes take its \
+                 events when the claims have run out"
             );
         }
         stood_still = stands_still;

@@ -108,7 +108,7 @@ async fn wake_until(shutdown: Shutdown, others: WakeOthers, wake_ups: Arc<dyn Wa
         match sent.unwrap_or_else(|_| late()) {
             Ok(()) => pause = FIRST_PAUSE,
             Err(error) => {
-                tracing::warn!(%error, "cannot wake other nodes; they look for themselves at their interval");
+                tracing::warn!(%error, "cannot wake other nodes; they look at the table at their own interval");
                 others.ask();
                 let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -136,7 +136,7 @@ async fn listen_until(
         if hears.swap(false, Ordering::AcqRel) {
             pause = FIRST_PAUSE;
         }
-        tracing::warn!(%error, "wake-ups are not heard; looking at the table more often until they are");
+        tracing::warn!(%error, "wake-ups are not received; looking at the table more often until they are");
         // What was missed meanwhile is looked for.
         woken.notify_one();
         let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;

@@ -66,8 +66,8 @@ fn read(path: &Path) -> anyhow::Result<String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error).with_context(advice)?,
         read => read.with_context(cannot)?,
     };
-    let Some(bytes) = bytes else { bail!("{}: it is larger than 1 MiB, and no settings are", cannot()) };
-    String::from_utf8(bytes).ok().with_context(|| format!("{}: it is no UTF-8 text", cannot()))
+    let Some(bytes) = bytes else { bail!("{}: it is larger than 1 MiB, the limit for settings", cannot()) };
+    String::from_utf8(bytes).ok().with_context(|| format!("{}: it is not UTF-8 text", cannot()))
 }
 
 /// Checks a file's text.

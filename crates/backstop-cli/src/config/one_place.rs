@@ -83,7 +83,7 @@ fn every_fault_of_a_handler_stands_at_its_own_line() {
         told,
         [
             format!(
-                "f.yaml:7:9: {at}.headers: must have a name that HTTP allows, as authorization, and its value behind it"
+                "f.yaml:7:9: {at}.headers: must have a name that HTTP allows, such as authorization, followed by its value"
             ),
             format!("f.yaml:7:9: {at}.headers: must not set content-type, which follows from the event"),
             format!("f.yaml:9:20: {at}.headers.x-break: must not have line breaks in a value"),

@@ -16,7 +16,7 @@ pub(crate) fn apply(root: &mut Node, surroundings: &Surroundings, findings: &mut
     for (name, value) in surroundings.beginning(PREFIX) {
         let place = Place::Variable(name.to_owned());
         let Some(value) = value else {
-            findings.fault(place, "", "is no UTF-8 text");
+            findings.fault(place, "", "is not UTF-8 text");
             continue;
         };
         let keys: Vec<String> = name[PREFIX.len()..].split("__").map(kebab).collect();

@@ -90,7 +90,7 @@ impl Rules<'_> {
         {
             self.fault(
                 &format!("{path}.database.time-zone"),
-                "means nothing on SQLite, which keeps moments in UTC",
+                "has no effect on SQLite, which keeps times in UTC",
             );
         }
         self.beside_java(outbox);
@@ -111,8 +111,7 @@ impl Rules<'_> {
             return;
         }
         for (handler, word) in handlers.iter().filter_map(|handler| Some((handler, relay(handler)?))) {
-            let what =
-                "keeps the order only while its target answers: events that wait for it may be overtaken";
+            let what = "keeps the order only while its target answers: a deferred event may be overtaken";
             self.warn(&format!("{}.{word}", handler.path), what);
         }
     }
@@ -123,8 +122,9 @@ impl Rules<'_> {
             return;
         }
         if *mode != Mode::MultiNode {
-            let what =
-                format!("needs mode: multi-node, not {mode}: claims alone keep two from taking the same row");
+            let what = format!(
+                "needs mode: multi-node, not {mode}: only claims keep two processes from taking the same row"
+            );
             self.fault(&format!("{path}.database.beside-java"), what);
         }
         if self.places.has(&format!("{path}.claim-locking.hot-grace")) {
@@ -138,7 +138,7 @@ impl Rules<'_> {
         let alone = matches!(mode, Mode::SingleNode | Mode::Ordered);
         if alone && database.table.guard && database.table.behind_pooler {
             let what = format!(
-                "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or see to it that there is one \
+                "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or make sure that there is one \
                  process, and write guard: false"
             );
             let key =

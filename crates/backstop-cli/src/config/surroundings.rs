@@ -51,7 +51,7 @@ impl Surroundings {
         match self.variables.get(&OsString::from(name)).map(|value| value.to_str()) {
             Some(Some("")) => Err(format!("the environment variable {name} is empty")),
             Some(Some(value)) => Ok(value.to_owned()),
-            Some(None) => Err(format!("the environment variable {name} is no UTF-8 text")),
+            Some(None) => Err(format!("the environment variable {name} is not UTF-8 text")),
             None if is_name(name) => Err(format!("the environment variable {name} is not set")),
             None => Err("there is no environment variable of the name behind env:, which is not shown, since it may be \
                          the secret itself; write env:NAME"
@@ -73,7 +73,7 @@ impl Surroundings {
         }
         let bytes = read.map_err(|error| cannot(&error))?;
         let bytes = bytes.ok_or_else(|| cannot(&"it is longer than 64 KiB"))?;
-        let text = String::from_utf8(bytes).map_err(|_| cannot(&"it is no UTF-8 text"))?;
+        let text = String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text"))?;
         // Editors and `echo` end a file with a line break that is no part of the secret.
         let secret = text.trim_end_matches(['\r', '\n']);
         if secret.is_empty() { Err(cannot(&"it is empty")) } else { Ok(secret.to_owned()) }
@@ -117,7 +117,7 @@ mod tests {
         for (file, why) in [
             ("empty", "it is empty"),
             ("long", "longer than 64 KiB"),
-            ("bytes", "no UTF-8 text"),
+            ("bytes", "not UTF-8 text"),
             ("folder", "it is a directory, not a regular file"),
             ("/dev/null", "it is a device, not a regular file"),
         ] {

@@ -139,7 +139,7 @@ fn several_nodes_need_claim_locking_and_it_is_off_unless_switched_on() {
 fn behind_a_pooler_a_single_node_cannot_keep_its_guard() {
     let least =
         |more: &str| LEAST.replace("{url: 'sqlite:a.db'}", &format!("{{url: 'postgres://u@h/d', {more}}}"));
-    let rule = "cannot be kept in mode single-node behind a pooler: use mode: multi-node, or see to it that there is one \
+    let rule = "cannot be kept in mode single-node behind a pooler: use mode: multi-node, or make sure that there is one \
                 process, and write guard: false";
     let told = faults(&least("behind-pooler: true"));
     assert_eq!(told, [format!("f.yaml:2:39: outbox.database.behind-pooler: database.guard {rule}")]);
@@ -157,7 +157,8 @@ fn beside_the_java_framework_there_are_claims_and_young_rows_are_left_alone() {
     let claims = "  mode: multi-node\n  claim-locking: {enabled: true}\n";
     let young = "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has in \
                  memory are unclaimed";
-    let alone = "needs mode: multi-node, not single-node: claims alone keep two from taking the same row";
+    let alone =
+        "needs mode: multi-node, not single-node: only claims keep two processes from taking the same row";
     assert_eq!(
         faults(&least),
         [
@@ -188,7 +189,7 @@ fn a_time_zone_is_utc_or_a_fixed_distance_from_it_and_means_nothing_on_sqlite() 
         "must be UTC or a fixed distance from it such as +02:00, at most 14 hours, not `Europe/Berlin`";
     assert_eq!(told, [format!("f.yaml:2:47: outbox.database.time-zone: {what}")]);
     let told = faults(&on("sqlite:a.db", "+02:00"));
-    let what = "means nothing on SQLite, which keeps moments in UTC";
+    let what = "has no effect on SQLite, which keeps times in UTC";
     assert_eq!(told, [format!("f.yaml:2:34: outbox.database.time-zone: {what}")]);
 }
 
@@ -355,7 +356,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:5:7: outbox.handlers[1]: must have one of log, kafka, not several",
             "f.yaml:7:8: outbox.handlers[3].event-type: `D` has a handler already: outbox.handlers[2]",
             "f.yaml:9:30: outbox.handlers[5].http.url: must not name 10.0.0.7, which is not public: allow it with \
-             `allowed-networks` if it is meant",
+             `allowed-networks` if that is intended",
             "f.yaml:10:51: outbox.handlers[6].kafka.bootstrap-servers[0]: must name at least one broker, as host:port, not \
              `h`",
             "f.yaml:10:69: outbox.handlers[6].kafka.topic: must have 1 to 249 letters, digits, dots, hyphens and \
@@ -392,7 +393,7 @@ fn an_order_that_an_outage_breaks_is_warned_of() {
     - {event-type: B, http: {url: 'https://h/'}}
     - {event-type: C, kafka: {bootstrap-servers: 'h:1', topic: t}}
 ";
-    let why = "keeps the order only while its target answers: events that wait for it may be overtaken";
+    let why = "keeps the order only while its target answers: a deferred event may be overtaken";
     assert_eq!(
         checked(text, &[]).warnings(),
         [
@@ -420,7 +421,8 @@ fn an_open_address_needs_tokens() {
     assert_eq!(told, [format!("f.yaml:4:10: server.hosts: {what}")]);
     for host in ["*", "*.example", "desk.*"] {
         let told = faults(&(LEAST.to_owned() + &format!("server: {{hosts: ['{host}']}}\n")));
-        let what = "stands for no name; write each name by which it is reached, such as desk.example";
+        let what =
+            "is not a host name; write each name by which clients reach the server, such as backstop.example";
         assert_eq!(told, [format!("f.yaml:4:10: server.hosts: `{host}` {what}")]);
     }
     let off = LEAST.to_owned() + "server: {enabled: false, address: '0.0.0.0:80'}\n";

@@ -13,9 +13,9 @@ use crate::args::duration;
 pub(crate) enum Command {
     /// Show what is in the directory, the oldest first.
     List(List),
-    /// Show one entry whole.
+    /// Show one whole entry.
     Inspect(Inspect),
-    /// Look at every file and tell what is damaged or left over; changes nothing.
+    /// Check every file and report what is damaged or left over; changes nothing.
     Fsck(Fsck),
     /// Send entries again and remove those that arrived: to a web server, a topic, a file or standard output.
     Redrive(Redrive),
@@ -80,7 +80,7 @@ pub(crate) struct Redrive {
     /// Stop after this many.
     #[arg(long, value_name = "EVENTS")]
     pub(crate) limit: Option<u64>,
-    /// How long to wait in all for a target that is away or busy, before it stops.
+    /// How long to wait in all for a target that is unavailable or busy, before it stops.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub(crate) patience: Duration,
 }
@@ -116,10 +116,10 @@ pub(crate) struct Purge {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Which {
-    /// What failed longer ago than this, such as 30d.
+    /// Entries that failed longer ago than this, such as 30d.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) older_than: Option<Duration>,
-    /// Whatever its age.
+    /// All entries, whatever their age.
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -153,13 +153,13 @@ pub(crate) struct Matching {
     /// Only events whose error contains this text.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only events that were to go there, where that was written down.
+    /// Only events for this target, where that was written down.
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
-    /// Only what failed since then: 2h for two hours ago, or 2030-01-31T12:00:00Z.
+    /// Only events that failed since then: 2h for two hours ago, or 2030-01-31T12:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Only what failed before then.
+    /// Only events that failed before then.
     #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<Timestamp>,
 }

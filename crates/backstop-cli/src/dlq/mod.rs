@@ -100,7 +100,7 @@ fn fsck(args: &args::Fsck) -> anyhow::Result<()> {
         + &also(checked.foreign, "not ours");
     eprintln!("{sound}{rest}");
     if checked.damaged > 0 {
-        bail!("{} damaged; look at what is named above and move it away", checked.damaged);
+        bail!("{} damaged; look at the files named above and move them elsewhere", checked.damaged);
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ fn export(args: args::Export) -> anyhow::Result<()> {
     eprintln!(
         "exported {}{}",
         count(done.exported, "event", "events"),
-        also(done.damaged, "damaged and passed over")
+        also(done.damaged, "damaged and skipped")
     );
     Ok(())
 }

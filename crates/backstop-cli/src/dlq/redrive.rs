@@ -76,7 +76,7 @@ fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
     eprintln!("{line}");
     if let Some(Away { at, why, .. }) = &done.stopped {
         bail!(
-            "the target is away, so nothing was sent from {at} on; start again when it is back (or pass that entry over \
+            "the target is unavailable, so nothing was sent from {at} on; start again when it is back (or skip that entry \
              with --after {at}): {}",
             plain(why)
         );

@@ -52,7 +52,7 @@ impl Target {
         }
         if to.contains("://") {
             // Not repeated: it may hold a password.
-            bail!("--to names no URL that is known; begin it with https://, http:// or kafka://");
+            bail!("--to names an unknown kind of URL; begin it with https://, http:// or kafka://");
         }
         if !web.secret.is_empty() || !web.allow_network.is_empty() {
             bail!("--secret and --allow-network are for a URL, and --to names none");

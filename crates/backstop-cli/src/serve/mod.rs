@@ -59,7 +59,7 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     let closed = close(components, &sections).await;
     shutdown.begin();
     if let Some(serving) = serving {
-        serving.await.context("the task of the operator's page failed")?;
+        serving.await.context("the dashboard's task failed")?;
     }
     ended.and(closed)
 }
@@ -102,7 +102,7 @@ async fn close(components: Components, sections: &Sections) -> anyhow::Result<()
     let mut failed = Vec::new();
     for (path, closing) in closing {
         if let Err(error) = closing.await.context("its task failed").flatten() {
-            failed.push(format!("{} did not end well: {}", sections.told(&path), plain::told(&error)));
+            failed.push(format!("{} did not stop cleanly: {}", sections.told(&path), plain::told(&error)));
         }
     }
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }

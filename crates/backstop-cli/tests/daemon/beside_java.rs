@@ -54,5 +54,8 @@ async fn a_zone_for_columns_that_carry_theirs_is_refused_by_name() {
     let Some(database) = postgres().await else { return };
     let place = Place::with(SETTINGS).variable("ORDERS_URL", database.url());
     let complained = place.run(&["migrate"]).with(1).complained;
-    assert!(complained.contains("setting time_zone is for columns that carry no time zone"), "{complained}");
+    assert!(
+        complained.contains("`database.time-zone`) is for columns that carry no time zone"),
+        "{complained}"
+    );
 }

@@ -39,7 +39,7 @@ backstop.yaml:8:5: outbox.dispatcher.workerCount: there is no such key; did you 
 backstop.yaml:9:19: outbox.dispatcher.max-attempts: must be a whole number from 1 to 1000000, not `ten`
 backstop.yaml:11:20: outbox.retry.base-delay-ms: must be a time from 1ms to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `1 second`; a number alone is in milliseconds
 backstop.yaml:13:18: outbox.poller.skip-recent: must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `5`; a number alone says no unit
-backstop.yaml:16:14: outbox.handlers[0].http.url: must not name 10.0.0.7, which is not public: allow it with `allowed-networks` if it is meant
+backstop.yaml:16:14: outbox.handlers[0].http.url: must not name 10.0.0.7, which is not public: allow it with `allowed-networks` if that is intended
 backstop.yaml:16:47: outbox.handlers[0].http.format: must be one of structured, binary, batched, not `binry`; did you mean `binary`?
 backstop.yaml:18:3: server.address: 0.0.0.0:7878 can be reached from other machines, which needs server.tokens; `backstop token` makes one, or use 127.0.0.1
 ";
@@ -96,10 +96,10 @@ fn a_file_that_is_not_there_or_no_text_or_too_large_is_told_in_one_line() {
     assert_eq!(told.lines().count(), 1, "{told}");
     std::fs::write(place.file("bytes.yaml"), [0xff, 0xfe, 0x00]).unwrap();
     let told = place.run(&["check", "--config", "bytes.yaml"]).with(1).complained;
-    assert_eq!(told, "error: cannot read bytes.yaml: it is no UTF-8 text\n");
+    assert_eq!(told, "error: cannot read bytes.yaml: it is not UTF-8 text\n");
     std::fs::write(place.file("huge.yaml"), "# comment\n".repeat(200_000)).unwrap();
     let told = place.run(&["check", "--config", "huge.yaml"]).with(1).complained;
-    assert_eq!(told, "error: cannot read huge.yaml: it is larger than 1 MiB, and no settings are\n");
+    assert_eq!(told, "error: cannot read huge.yaml: it is larger than 1 MiB, the limit for settings\n");
 }
 
 #[test]

@@ -115,7 +115,7 @@ async fn a_directory_that_vanishes_leaves_the_row_dead_and_degrades_the_page() {
     assert!(status == 200 && health.contains("DEGRADED"), "{health}");
     assert!(daemon.get("/metrics", "").1.contains("outbox_letter_failed 1"));
     let ended = daemon.end("-TERM").with(0);
-    assert!(ended.complained.contains("it is in the table only"), "{}", ended.complained);
+    assert!(ended.complained.contains("the dead event is in the table only"), "{}", ended.complained);
 }
 
 #[test]

@@ -35,7 +35,7 @@ server: {{address: '127.0.0.1:0'}}
     let ended = daemon.end("-TERM").with(1);
     // A margin for a busy machine; the request itself would wait for ten minutes.
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
-    for told in ["outbox (backstop.yaml:1:1) did not end well", "handlers did not finish in time"] {
+    for told in ["outbox (backstop.yaml:1:1) did not stop cleanly", "handlers did not finish in time"] {
         assert!(ended.complained.contains(told), "{told}: {}", ended.complained);
     }
     assert_eq!(orders.row("o-1").await, (0, 0), "NEW, and no try counted");

@@ -75,8 +75,8 @@ server: {{address: '127.0.0.1:0'}}
     assert_eq!(request.header("x-tenant"), Some("acme"), "{}", request.head);
     assert!(request.body.contains(r#""source":"/shop""#), "{}", request.body);
     // One failure opens the breaker; by default it takes five.
-    let told =
-        daemon.wait_for(|| daemon.log().lines().find(|line| line.contains("left alone")).map(str::to_owned));
+    let told = daemon
+        .wait_for(|| daemon.log().lines().find(|line| line.contains("circuit open")).map(str::to_owned));
     assert!(told.contains("billing"), "{told}");
     let ended = daemon.end("-TERM").with(0);
     assert!(!ended.complained.contains("T0ken"), "no header's value is logged");

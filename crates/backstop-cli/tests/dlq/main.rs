@@ -78,7 +78,7 @@ fn a_file_full_of_damage_is_one_line_and_a_name_that_is_no_text_is_seen() {
     fs::write(place.path().join(odd), record("1", "t", "e")).unwrap();
     let expected = [
         "damaged: 1767225600000-rolling-a.jsonl: not a record",
-        r"damaged: 1767225600001-\xff\x1b[2J.jsonl: its name is no UTF-8 text; give it another, and it can be read",
+        r"damaged: 1767225600001-\xff\x1b[2J.jsonl: its name is not UTF-8 text; give it another, and it can be read",
     ];
     let output = dlq(&["fsck", text(place.path())]);
     let lines: Vec<_> = said(&output).lines().collect();
@@ -294,7 +294,7 @@ fn export_copies_and_writes_over_nothing() {
     let place = filled();
     let output = dlq(&["export", text(place.path())]);
     assert_eq!(said(&output).lines().count(), 3);
-    assert!(complained(&output).contains("exported 3 events, 1 damaged and passed over"), "{output:?}");
+    assert!(complained(&output).contains("exported 3 events, 1 damaged and skipped"), "{output:?}");
     let records = dlq(&["export", text(place.path()), "--records", "--id", "42"]);
     assert_eq!(said(&records), fs::read_to_string(place.file(FIRST)).unwrap());
 

@@ -104,7 +104,7 @@ pub fn read<'de, C: Config, D: Deserializer<'de>>(deserializer: D) -> Result<C, 
 
 /// Refuses keys that nobody has taken. They are not repeated, since they may be anything.
 pub fn nothing_left(given: &Map<String, Value>) -> Result<(), Unreadable> {
-    if given.is_empty() { Ok(()) } else { Err(Unreadable("there is a key that is not known".to_owned())) }
+    if given.is_empty() { Ok(()) } else { Err(Unreadable("there is an unknown key".to_owned())) }
 }
 
 #[cfg(test)]

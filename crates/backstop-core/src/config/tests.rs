@@ -173,8 +173,8 @@ fn what_code_sets_is_held_to_the_rules_of_the_file_and_every_fault_is_told_at_on
 #[test]
 fn what_a_file_must_not_say_is_refused() {
     for (given, why) in [
-        (json!({"tow": 1}), "there is a key that is not known"),
-        (json!({"inner": {"mots": 1}}), "there is a key that is not known"),
+        (json!({"tow": 1}), "there is an unknown key"),
+        (json!({"inner": {"mots": 1}}), "there is an unknown key"),
         (json!({"inner": 1}), "inner must be keys with values"),
         (json!({"inners": [{"most": 0}]}), "inners most must be a whole number from 1 to 9, not `0`"),
         (json!({"level": "loud"}), "level must be one of quiet, LOUD, not `loud`"),

@@ -18,7 +18,7 @@ impl Target {
             Status::Available => Health::Up,
             Status::Unavailable(why) => Health::Down(format!("its events wait: {why}")),
             Status::Disabled => {
-                Health::Down("disabled, its events are parked until it is enabled".to_owned())
+                Health::Down("disabled; its events are deferred until it is enabled".to_owned())
             }
         };
         let inner = &*self.0;
@@ -26,7 +26,7 @@ impl Target {
         let metrics = &inner.metrics;
         let flows = vec![
             flow("delivered", "Events that the target confirmed.", &metrics.delivered),
-            flow("put off", "Events put off because it is away; no try is counted.", &metrics.put_off),
+            flow("deferred", "Events deferred; no attempt is counted.", &metrics.put_off),
             flow("failed", "Events that the target refused or failed on.", &metrics.failed),
         ];
         let name = self.name().to_owned();

@@ -77,7 +77,7 @@ impl Looking {
         }
         Ok(match answer {
             Ok(Ok((look, took))) => (look, good_for(took)),
-            Ok(Err(_)) => (Look::down("nobody could look into it"), STALE),
+            Ok(Err(_)) => (Look::down("it could not be looked into"), STALE),
             // The thread goes on, and the next who asks finds out what it found.
             Err(_) => (Look::down("its disk does not answer"), FRESH),
         })
@@ -180,6 +180,6 @@ fn flows(letters: &DeadLetters) -> Vec<Flow> {
     let flow = |name, meaning, total| Flow { name, meaning, total };
     vec![
         flow("stored", "Put into the directory, safe from a crash.", metrics.stored.total()),
-        flow("refused", "Could not be stored; whoever gave them still has them.", metrics.refused.total()),
+        flow("refused", "Could not be stored; their senders still have them.", metrics.refused.total()),
     ]
 }

@@ -77,7 +77,7 @@ impl Purge {
         self.purge_leftovers(&mut done)?;
         if done.files > 0 && !self.dry_run {
             let synced = self.directory.filesystem.sync_directory(&self.directory.path);
-            synced.map_err(|source| cannot("make what was deleted stay deleted", source))?;
+            synced.map_err(|source| cannot("make the deletions safe on the disk", source))?;
         }
         let Purged { events, files, kept } = done;
         let (directory, dry_run) = (self.directory.path.display(), self.dry_run);

@@ -117,7 +117,7 @@ pub(super) fn read(line: &[u8]) -> Result<Record, String> {
         format!("not a record ({:?} error at column {})", error.classify(), error.column())
     })?;
     let event = CloudEvent::from_json(line.event.get())
-        .map_err(|_| "its event is no CloudEvent: id, source and type must be strings".to_owned())?;
+        .map_err(|_| "its event is not a CloudEvent: id, source and type must be strings".to_owned())?;
     // Somebody else may use the key for something else.
     let details = line.backstop.and_then(|raw| serde_json::from_str(raw.get()).ok());
     Ok(Record { event, error: line.error, details })
@@ -195,8 +195,8 @@ mod tests {
             (b"{\"event\":{\"id\":\"1\"", "Eof"),
             (b"\xff\xfe", "not UTF-8"),
             (b"{\"error\":\"secret\"}", "not a record"),
-            (b"{\"event\":\"secret\",\"error\":\"e\"}", "no CloudEvent"),
-            (b"{\"event\":{\"id\":\"secret\"},\"error\":\"e\"}", "no CloudEvent"),
+            (b"{\"event\":\"secret\",\"error\":\"e\"}", "not a CloudEvent"),
+            (b"{\"event\":{\"id\":\"secret\"},\"error\":\"e\"}", "not a CloudEvent"),
             (b"[1]", "not a record"),
         ] {
             let Err(told) = read(wrong) else { panic!("{wrong:?} was read") };

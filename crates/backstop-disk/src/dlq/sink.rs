@@ -89,7 +89,7 @@ impl DlqSink {
                 warn!(
                     event_id = event.id(),
                     error = &*error,
-                    "an event was not taken and is in the dead-letter directory"
+                    "an event failed and is in the dead-letter directory"
                 );
                 Ok(())
             }
@@ -98,7 +98,7 @@ impl DlqSink {
                     event_id = event.id(),
                     error = &*error,
                     dlq_error = %stored,
-                    "an event was neither taken nor stored; its sender is told"
+                    "an event failed and could not be stored; its sender gets the error"
                 );
                 Err(failure)
             }

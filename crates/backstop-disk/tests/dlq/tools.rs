@@ -129,7 +129,7 @@ async fn a_file_whose_name_is_no_text_is_seen_by_every_tool_and_sent_by_none() {
     let mut told = Vec::new();
     let checked = directory.fsck(|finding| told.push(format!("{finding:?}"))).unwrap();
     assert_eq!((checked.sound, checked.damaged, checked.foreign), (1, 1, 1), "{told:?}");
-    assert!(told[0].contains(r"1767225600001-\\xff.jsonl") && told[0].contains("no UTF-8 text"), "{told:?}");
+    assert!(told[0].contains(r"1767225600001-\\xff.jsonl") && told[0].contains("not UTF-8 text"), "{told:?}");
 
     let listed: Vec<_> = directory.entries(Filter::all()).map(Result::unwrap).collect();
     assert!(matches!(&listed[..], [Found::Entry(_), Found::Damaged(_)]), "{listed:?}");

@@ -71,6 +71,6 @@ async fn a_target_whose_circuit_is_open_says_so_without_a_request() {
     for _ in 0..9 {
         last = webhook.emit(event.clone()).await.unwrap_err().to_string();
     }
-    assert!(last.contains("unavailable") && last.contains("503"), "{last}");
+    assert!(last.contains("unavailable for now") && last.contains("503"), "{last}");
     assert!(receiver.arrived().len() < 9, "the breaker is open");
 }

@@ -92,7 +92,7 @@ async fn an_operator_sees_how_a_target_stands() {
     assert_eq!((report.kind, report.name.as_str()), ("webhook", "billing"));
     assert!(matches!(report.health, Health::Down(why) if why.contains("disabled")));
     let totals: Vec<_> = report.flows.iter().map(|flow| (flow.name, flow.total)).collect();
-    assert_eq!(totals, [("delivered", 1), ("put off", 2), ("failed", 1)]);
+    assert_eq!(totals, [("delivered", 1), ("deferred", 2), ("failed", 1)]);
 
     webhook.target().enable();
     assert_eq!(webhook.target().report().await.health, Health::Up);

@@ -95,7 +95,7 @@ impl Burials {
         let Some(letters) = self.of_event(event) else { return };
         if !letters.admit(SystemClock.ticks(), self.patience) {
             metrics.letter_failed.increment();
-            tracing::debug!(event_id = event.id(), "what takes dead letters hangs; this one is not tried");
+            tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is not tried");
             return;
         }
         let cause = Cause::new(error, SystemClock.now()).attempts(attempts);
@@ -107,7 +107,7 @@ impl Burials {
                 aggregate_type = event.aggregate_type(),
                 aggregate_id = event.aggregate_id(),
                 %failure,
-                "a dead event was not taken as a dead letter; it is in the table only"
+                "a dead letter was not written; the dead event is in the table only"
             );
         }
     }
@@ -119,14 +119,14 @@ impl Burials {
             if letters.hung(SystemClock.ticks(), self.patience) {
                 tracing::warn!(
                     patience = ?self.patience,
-                    "what takes dead letters hangs; until it answers, one is tried from time to time, and the others \
+                    "writing dead letters hangs; until it works, one is tried from time to time, and other dead events \
                      are in the table only"
                 );
             }
             return Err(Failure::transient("timeout", format!("no answer within {:?}", self.patience)));
         };
         letters.answered();
-        answer.unwrap_or_else(|panic| Err(panicked("what takes dead letters", &*panic)))
+        answer.unwrap_or_else(|panic| Err(panicked("writing a dead letter", &*panic)))
     }
 
     fn of_event(&self, event: &Event) -> Option<&Letters> {

@@ -189,7 +189,7 @@ impl Delivering {
         if matches!(readiness, Readiness::NotForLong(_) | Readiness::RunOut) {
             tracing::warn!(
                 event_id = queued.event.id(),
-                "the claim of an event ran out while it waited, or cannot be renewed; it is left to whoever claims it"
+                "the claim of an event ran out while it waited, or cannot be renewed; it is left to the node that claims it next"
             );
         }
         readiness == Readiness::Ready

@@ -68,7 +68,7 @@ async fn look(right: &mut Right, leases: &Leases, nudged: &Notify) {
     }
     match timeout(PATIENCE_TO_RETAKE, right.retake()).await {
         Ok(Ok(())) if leases.ledger().stand(true) => {
-            tracing::info!("the other node has let go of the table: this node delivers again");
+            tracing::info!("the other node has released the table: this node delivers again");
             nudged.notify_one();
         }
         Ok(Ok(())) => {

@@ -120,7 +120,7 @@ impl HotPath {
                         tracing::warn!(
                             event_id = event.id(),
                             event_type = event.event_type(),
-                            "an event was said to be committed and is not in the table: its transaction, or a part of \
+                            "an event was declared committed but is not in the table: its transaction, or a part of \
                              it, was rolled back"
                         );
                         self.feed.leases().give_up(event.id(), *writing);

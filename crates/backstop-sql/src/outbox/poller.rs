@@ -319,13 +319,13 @@ async fn look(cycle: &mut Cycle, rest: &mut Rest) -> Next {
             next
         }
         Ok(Err(error)) => {
-            tracing::error!(%error, "cannot look for due events; trying again soon, and then ever later");
+            tracing::error!(%error, "cannot look for due events; trying again soon, then at growing intervals");
             rest.failed();
             Next::Rest
         }
         Err(panic) => {
             let failure = panicked("a part of the poller", &*panic);
-            tracing::error!(%failure, "cannot look for due events; trying again soon, and then ever later");
+            tracing::error!(%failure, "cannot look for due events; trying again soon, then at growing intervals");
             rest.failed();
             Next::Rest
         }

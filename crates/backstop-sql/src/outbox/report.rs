@@ -69,7 +69,7 @@ impl Reporter {
                  again: {error}"
             )),
             Some(Trouble { events, error, shut: false }) => Health::Degraded(format!(
-                "{events} handled events cannot be recorded as handled, which is tried again: {error}"
+                "{events} handled events cannot be recorded as handled; trying again: {error}"
             )),
         }
     }

@@ -162,7 +162,9 @@ impl Writing {
             let mut refused = Refused::new();
             // A user's recorder or tracker that panics must not end the settling of everything else.
             if AssertUnwindSafe(self.settle_batch(&mut batch, &mut refused)).catch_unwind().await.is_err() {
-                tracing::error!("a part of the settler panicked; what it was writing may be delivered again");
+                tracing::error!(
+                    "a part of the settler panicked; events that it was settling may be delivered again"
+                );
             }
             for settled in batch.drain(..) {
                 match refused.remove(&settled.settle.id) {
@@ -365,7 +367,7 @@ impl Writing {
             late,
             of = group.len(),
             ?events,
-            "settlements came too late: their rows had been claimed elsewhere, or settled by a try whose answer was lost"
+            "settlements came too late: their rows had been claimed elsewhere, or settled by a statement whose answer was lost"
         );
     }
 

@@ -94,7 +94,7 @@ async fn a_disk_that_hangs_holds_the_workers_once_and_not_for_every_event() {
     let tried = tried.load(Ordering::SeqCst);
     assert!((1..100).contains(&tried), "{tried} of 200 were tried");
     assert_eq!(outbox.metrics().letter_failed.total(), 200);
-    assert_eq!(logs.having(Level::WARN, "what takes dead letters hangs").len(), 1, "{}", logs.all());
+    assert_eq!(logs.having(Level::WARN, "writing dead letters hangs").len(), 1, "{}", logs.all());
     let told = logs.having(Level::WARN, "it is in the table only");
     assert_eq!(told.len() as u64, tried, "{}", logs.all());
 }

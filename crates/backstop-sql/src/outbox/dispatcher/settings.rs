@@ -130,7 +130,7 @@ impl<P: Policy> Policy for Unfailing<P> {
     fn delay(&self, attempt: u32, jitter: Jitter) -> Duration {
         catch_unwind(AssertUnwindSafe(|| self.0.delay(attempt, jitter))).unwrap_or_else(|panic| {
             let failure = panicked("the retry policy", &*panic);
-            tracing::error!(%failure, attempt, "a delay cannot be computed; the standard one is used");
+            tracing::error!(%failure, attempt, "the retry policy failed; the standard delay is used");
             Exponential::default().delay(attempt, jitter)
         })
     }
