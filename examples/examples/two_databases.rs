@@ -48,13 +48,13 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A file, a name for operators and a prefix for metrics: what keeps two outboxes apart.
+/// A file, and a name for operators, which is also the label of its metrics: what keeps two outboxes apart.
 async fn on_a_database_of_its_own(
     directory: &Path,
     name: &str,
 ) -> Result<Builder<Sqlite, SingleNode>, backstop::Error> {
     let pool = backstop::sqlite::open(directory.join(format!("{name}.db"))).await?;
-    Ok(Outbox::single_node(pool).name(name).metrics_prefix(format!("{name}.outbox")))
+    Ok(Outbox::single_node(pool).name(name))
 }
 
 async fn tell(told: mpsc::Sender<String>, who: &str, event: Event) -> Result<(), backstop::Failure> {

@@ -59,27 +59,41 @@ struct Inner {
 /// ```
 /// use backstop_core::target::Name;
 ///
-/// let name = Name::from("https://example.com").used_for("orders: OrderPlaced".to_owned());
+/// let name = Name::from("https://example.com").component("orders".to_owned());
 /// # assert_ne!(name, Name::from("https://example.com"));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    name: String,
-    used_for: Option<String>,
+    text: String,
+    component: Option<String>,
+    number: u32,
 }
 
 impl Name {
-    /// Says whose events go there. Two targets that are called the same have metrics of their own by it: it is the label
-    /// `for`.
-    pub fn used_for(mut self, what: impl Into<Option<String>>) -> Self {
-        self.used_for = what.into();
+    /// The component that sends to it, by its name: the label `component` of its metrics. Defaults to none.
+    pub fn component(mut self, name: impl Into<Option<String>>) -> Self {
+        self.component = name.into();
         self
+    }
+
+    /// Which of a component's targets with this name it is. From 2 on its metrics carry it as the label `number`. Defaults
+    /// to 1.
+    pub fn number(mut self, number: u32) -> Self {
+        self.number = number;
+        self
+    }
+
+    /// What its metrics carry.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let component = self.component.clone().map(|component| ("component", component));
+        let number = (self.number > 1).then(|| ("number", self.number.to_string()));
+        std::iter::once(("name", self.text.clone())).chain(component).chain(number)
     }
 }
 
 impl From<String> for Name {
     fn from(name: String) -> Self {
-        Self { name, used_for: None }
+        Self { text: name, component: None, number: 1 }
     }
 }
 
@@ -115,11 +129,11 @@ impl Target {
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let breaker = Breaker::new(config.breaker.clone());
         let standing = Standing { breaker, held_until: None, disabled: false, trouble: None };
-        let Name { name, used_for } = name.into();
-        let metrics = telemetry::Target::of(kind, &name, used_for.as_deref());
+        let name = name.into();
+        let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
         let pace = config.pace();
-        Self(Arc::new(Inner { kind, name, clock, pace, standing: Mutex::new(standing), metrics }))
+        Self(Arc::new(Inner { kind, name: name.text, clock, pace, standing: Mutex::new(standing), metrics }))
     }
 
     /// Its name, as operators know it.
@@ -281,13 +295,17 @@ impl Permit {
         let target = self.target.clone();
         let Inner { clock, pace, .. } = &*target.0;
         let now = clock.ticks();
+        let took = now.since(self.began);
+        if !matches!(verdict, Verdict::Blocked(_)) {
+            target.0.metrics.request_duration.record(took);
+        }
         let mut standing = target.standing();
         let before = standing.breaker.state();
         // What says nothing about the target leaves the admission to be given back.
         if let Some(good) = speaks_well(&verdict)
             && let Some(admission) = self.admission.take()
         {
-            standing.breaker.record(admission, good, now.since(self.began), now);
+            standing.breaker.record(admission, good, took, now);
         }
         let ruling = match verdict {
             Verdict::Done => Ok(Outcome::Done),

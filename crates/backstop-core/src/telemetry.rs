@@ -1,17 +1,21 @@
 //! Every metric: its name, its kind, what it means. The only place that registers one.
 //!
-//! Names are dotted; Prometheus shows the dots as underscores. A prefix keeps instances apart.
+//! Names are dotted; Prometheus shows the dots as underscores. Several components of one kind in a process share the names
+//! and differ by a label: the component's name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
+
+use crate::target;
 
 /// A metric as the reference documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
     /// The name behind the prefix.
     pub name: &'static str,
-    /// Counter or gauge.
+    /// Counter, gauge or histogram.
     pub kind: Kind,
     /// One sentence for whoever reads a dashboard.
     pub help: &'static str,
@@ -24,7 +28,24 @@ pub enum Kind {
     Counter,
     /// Shows the value of now.
     Gauge,
+    /// Counts how long something took, in seconds, by [`BUCKETS`].
+    Histogram,
 }
+
+impl Kind {
+    /// The upper bounds of the buckets, in seconds; none for what is no histogram.
+    pub fn buckets(self) -> Option<&'static [f64]> {
+        match self {
+            Self::Histogram => Some(&BUCKETS),
+            Self::Counter | Self::Gauge => None,
+        }
+    }
+}
+
+/// The upper bounds of every histogram's buckets, in seconds: from a call within one machine to an event that had to wait for
+/// its target.
+pub const BUCKETS: [f64; 16] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// Every metric, by the component it belongs to and that component's default prefix.
 pub fn catalogue() -> [(&'static str, &'static [Metric]); 3] {
@@ -74,6 +95,26 @@ impl Gauge {
     /// The value of now.
     pub fn value(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
+    }
+}
+
+/// A histogram of durations that is exported. How many it holds can also be read back.
+#[derive(Debug)]
+pub struct Histogram {
+    exported: metrics::Histogram,
+    count: AtomicU64,
+}
+
+impl Histogram {
+    /// Adds something that took so long.
+    pub fn record(&self, took: Duration) {
+        self.exported.record(took.as_secs_f64());
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were recorded since the process began.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 }
 
@@ -135,6 +176,8 @@ component! {
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
     dispatch_dead: Counter "dispatch.dead", "Events buried: no further try.";
     dispatch_deferred: Counter "dispatch.deferred", "Events their handler put off.";
+    dispatch_duration: Histogram "dispatch.duration.seconds", "How long each call of a handler took, in seconds.";
+    delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; a delay that was asked for is part of it.";
     append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
     settle_late: Counter "settle.late", "Settlements that came too late: the row was settled or claimed elsewhere.";
     replay: Counter "replay", "Dead events set back to be delivered again.";
@@ -150,16 +193,23 @@ impl Outbox {
     pub fn new(prefix: impl Into<String>) -> Self {
         metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))
     }
+
+    /// Registers the metrics of the outbox with this name, which each of them carries as the label `outbox`.
+    pub fn named(prefix: impl Into<String>, name: impl Into<String>, recorder: &dyn Recorder) -> Self {
+        Self::labelled(prefix, &[Label::new("outbox", name.into())], recorder)
+    }
 }
 
 component! {
-    /// What a relay counts about its target. Each carries the labels `kind` and `name`, and `for` where it is said whose
-    /// events go there.
+    /// What a relay counts about its target. Each carries the labels `kind` and `name`, and where they are given `component`
+    /// and `number`.
     ///
     /// ```
+    /// use backstop_core::target::Name;
     /// use backstop_core::telemetry::Target;
     ///
-    /// let orders = Target::of("topic", "orders", None); // target.delivered{kind="topic",name="orders"}, …
+    /// let name = Name::from("orders").component("shop".to_owned());
+    /// let orders = Target::of("topic", &name); // target.delivered{kind="topic",name="orders",component="shop"}, …
     /// orders.delivered.increment();
     /// assert_eq!(orders.delivered.total(), 1);
     /// ```
@@ -168,13 +218,14 @@ component! {
     put_off: Counter "put.off", "Events put off because the target is away; no try is counted.";
     failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
+    request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever came of it.";
 }
 
 impl Target {
     /// Registers the metrics of one target with the process's recorder, if one is installed by then.
-    pub fn of(kind: &'static str, name: &str, used_for: Option<&str>) -> Self {
-        let mut labels = vec![Label::from_static_parts("kind", kind), Label::new("name", name.to_owned())];
-        labels.extend(used_for.map(|what| Label::new("for", what.to_owned())));
+    pub fn of(kind: &'static str, name: &target::Name) -> Self {
+        let mut labels = vec![Label::from_static_parts("kind", kind)];
+        labels.extend(name.labels().map(|(label, value)| Label::new(label, value)));
         metrics::with_recorder(|recorder| Self::labelled(Self::DEFAULT_PREFIX, &labels, recorder))
     }
 }
@@ -199,6 +250,13 @@ impl Dlq {
     /// Registers the metrics with the process's recorder, if one is installed by then.
     pub fn new(prefix: impl Into<String>) -> Self {
         metrics::with_recorder(|recorder| Self::with_recorder(prefix, recorder))
+    }
+
+    /// Registers the metrics of the directory with this name, which each of them carries as the label `dlq`, with the
+    /// process's recorder, if one is installed by then.
+    pub fn named(prefix: impl Into<String>, name: impl Into<String>) -> Self {
+        let labels = [Label::new("dlq", name.into())];
+        metrics::with_recorder(|recorder| Self::labelled(prefix, &labels, recorder))
     }
 }
 
@@ -234,6 +292,21 @@ impl Gauge {
     }
 }
 
+impl Histogram {
+    fn register(
+        recorder: &dyn Recorder,
+        prefix: &str,
+        name: &str,
+        labels: &[Label],
+        help: &'static str,
+    ) -> Self {
+        let name = format!("{prefix}.{name}");
+        recorder.describe_histogram(name.clone().into(), None, help.into());
+        let exported = recorder.register_histogram(&Key::from_parts(name, labels.to_vec()), &METADATA);
+        Self { exported, count: AtomicU64::new(0) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -250,12 +323,24 @@ mod tests {
     }
 
     #[test]
+    fn a_histogram_says_its_unit_and_its_buckets_rise() {
+        for metric in catalogue().iter().flat_map(|(_, metrics)| *metrics) {
+            let is_histogram = metric.kind == Kind::Histogram;
+            assert_eq!(metric.name.ends_with(".seconds"), is_histogram, "{}", metric.name);
+            assert_eq!(metric.kind.buckets().is_some(), is_histogram, "{}", metric.name);
+        }
+        assert!(BUCKETS.is_sorted_by(|one, next| one < next));
+    }
+
+    #[test]
     fn what_is_counted_can_be_read_back() {
         let outbox = Outbox::new("test");
         outbox.enqueue_cold.add(3);
         outbox.enqueue_cold.increment();
         outbox.lag_oldest_ms.set(17);
         assert_eq!((outbox.enqueue_cold.total(), outbox.lag_oldest_ms.value()), (4, 17));
+        outbox.delivery_latency.record(Duration::from_millis(3));
+        assert_eq!(outbox.delivery_latency.count(), 1);
         assert_eq!(outbox.prefix(), "test");
     }
 }

@@ -38,22 +38,31 @@ use crate::{tls, url};
 #[must_use = "a builder makes no webhook until `build` is called"]
 pub struct WebhookBuilder {
     pub(crate) config: Config,
-    used_for: Option<String>,
+    component: Option<String>,
+    number: u32,
     connections: Connections,
     clock: Arc<dyn Clock>,
 }
 
 impl From<Config> for WebhookBuilder {
     fn from(config: Config) -> Self {
-        Self { config, used_for: None, connections: Connections::default(), clock: Arc::new(SystemClock) }
+        let (connections, clock) = (Connections::default(), Arc::new(SystemClock));
+        Self { config, component: None, number: 1, connections, clock }
     }
 }
 
 impl WebhookBuilder {
-    /// Says whose events go there, as `orders: OrderPlaced`. It is the label `for` of the target's metrics, and keeps two
-    /// with the same name apart. Defaults to nothing.
-    pub fn used_for(mut self, what: impl Into<String>) -> Self {
-        self.used_for = Some(what.into());
+    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and tells targets of
+    /// one name apart. Defaults to none.
+    pub fn component(mut self, name: impl Into<String>) -> Self {
+        self.component = Some(name.into());
+        self
+    }
+
+    /// Which of the component's targets with this name it is. From 2 on it is the label `number` of the target's metrics.
+    /// Defaults to 1.
+    pub fn number(mut self, number: u32) -> Self {
+        self.number = number;
         self
     }
 
@@ -119,8 +128,7 @@ impl WebhookBuilder {
     /// Ends the settings, or names every fault in them.
     pub fn build(self) -> Result<Webhook, Error> {
         let (uri, tls) = self.checked()?;
-        let Self { config, used_for, connections, clock } = self;
-        let name = config.name.clone().unwrap_or_else(|| url::origin(&uri));
+        let Self { config, component, number, connections, clock } = self;
         let limits = Limits { timeout: config.timeout, response_body_bytes: config.response_limit };
         let mode = match config.format {
             Format::Structured => Mode::Structured,
@@ -130,7 +138,7 @@ impl WebhookBuilder {
                 linger: config.batch_linger,
             },
         };
-        let name = Name::from(name).used_for(used_for);
+        let name = Name::from(config.target_name()).component(component).number(number);
         Ok(Webhook::new(Relay {
             client: Client::new(connections.of(&config, tls), uri, limits),
             target: Target::new("webhook", name, &config.target, Arc::clone(&clock)),

@@ -178,6 +178,12 @@ impl Config {
         Self { url: url.into(), ..Self::default() }
     }
 
+    /// What its target is called: its name, or scheme, host and port of the URL.
+    pub fn target_name(&self) -> String {
+        let origin = || url::parse(self.url.reveal()).map(|uri| url::origin(&uri)).unwrap_or_default();
+        self.name.clone().unwrap_or_else(origin)
+    }
+
     /// Every fault, none if it can be used.
     pub(crate) fn faults(&self) -> Faults {
         let mut faults = Faults::default();

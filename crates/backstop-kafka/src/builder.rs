@@ -33,22 +33,31 @@ use crate::publisher::{Publisher, Relay};
 #[must_use = "a builder makes no publisher until `build` is called"]
 pub struct PublisherBuilder {
     pub(crate) config: Config,
-    used_for: Option<String>,
+    component: Option<String>,
+    number: u32,
     connections: Connections,
     clock: Arc<dyn Clock>,
 }
 
 impl From<Config> for PublisherBuilder {
     fn from(config: Config) -> Self {
-        Self { config, used_for: None, connections: Connections::default(), clock: Arc::new(SystemClock) }
+        let (connections, clock) = (Connections::default(), Arc::new(SystemClock));
+        Self { config, component: None, number: 1, connections, clock }
     }
 }
 
 impl PublisherBuilder {
-    /// Says whose events go there, as `orders: OrderPlaced`. It is the label `for` of the target's metrics, and keeps two
-    /// with the same name apart. Defaults to nothing.
-    pub fn used_for(mut self, what: impl Into<String>) -> Self {
-        self.used_for = Some(what.into());
+    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and tells targets of
+    /// one name apart. Defaults to none.
+    pub fn component(mut self, name: impl Into<String>) -> Self {
+        self.component = Some(name.into());
+        self
+    }
+
+    /// Which of the component's targets with this name it is. From 2 on it is the label `number` of the target's metrics.
+    /// Defaults to 1.
+    pub fn number(mut self, number: u32) -> Self {
+        self.number = number;
         self
     }
 
@@ -101,13 +110,13 @@ impl PublisherBuilder {
     /// Ends the settings, or names every fault in them. Brokers that are away are no fault: events wait for them.
     pub fn build(self) -> Result<Publisher, Error> {
         self.check()?;
-        let Self { config, used_for, connections, clock } = self;
+        let Self { config, component, number, connections, clock } = self;
         let mut faults = Faults::default();
         let connection = connections.of(&config).map_err(told);
         let Some(connection) = faults.keep("properties", connection) else {
             return Err(faults.into_vec().into());
         };
-        let name = Name::from(config.name.unwrap_or_else(|| config.topic.clone())).used_for(used_for);
+        let name = Name::from(config.target_name()).component(component).number(number);
         Ok(Publisher::new(Relay {
             connection,
             target: Target::new("topic", name, &config.target, clock),

@@ -172,6 +172,11 @@ impl Config {
         Self { bootstrap_servers: servers.collect(), topic: topic.into(), ..Self::default() }
     }
 
+    /// What its target is called: its name, or the topic.
+    pub fn target_name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.topic)
+    }
+
     /// What must be equal for a producer to be shared: everything but what a record and its target have for themselves.
     pub(crate) fn of_connection(&self) -> Self {
         let Self { topic, name, format, target, .. } = Self::default();

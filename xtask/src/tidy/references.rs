@@ -1,7 +1,7 @@
 //! Reference pages that follow from the code: each is rendered, and must equal the file on disk.
 
 use anyhow::Result;
-use backstop_core::telemetry::{Kind, Metric, catalogue};
+use backstop_core::telemetry::{BUCKETS, Kind, Metric, catalogue};
 
 use crate::fault::Fault;
 use crate::say::say;
@@ -18,19 +18,32 @@ fn metrics() -> String {
     let head = "# Metrics\n\n\
         Every metric that Backstop exports, as the code registers them. Names are dotted; Prometheus shows \
         underscores in their place, so `outbox.dispatch.success` is `outbox_dispatch_success`. The first part \
-        is a prefix, which can be set for each component so that several in one process stay apart. Those of \
-        `target` have labels in its place: `kind`, `name`, and `for`, which in the daemon tells whose events go there.\n";
+        is a prefix. That of an outbox or a dead-letter directory can be set.\n\n\
+        Labels tell several of a kind apart:\n\n\
+        | metrics | label | value |\n|---|---|---|\n\
+        | `outbox` | `outbox` | the outbox's name |\n\
+        | `dlq` | `dlq` | the name of the dead-letter directory |\n\
+        | `target` | `kind` | `webhook` or `topic` |\n\
+        | | `name` | the target's name: its `name` in the settings, or scheme, host and port of the URL, or the topic |\n\
+        | | `component` | the name of the outbox that sends to it; always set in the daemon |\n\
+        | | `number` | only where an outbox has several targets of one name: `2` for the second, and so on |\n\n";
+    let buckets: Vec<_> = BUCKETS.iter().map(f64::to_string).collect();
+    let histograms = format!(
+        "Histograms are in seconds. Prometheus shows each as `_bucket`, `_sum` and `_count`. Their buckets end at {}.\n",
+        buckets.join(", ")
+    );
     let component = |(prefix, metrics): &(&str, &[Metric])| {
         let rows: String = metrics.iter().map(|metric| row(prefix, metric)).collect();
         format!("\n## `{prefix}`\n\n| metric | kind | meaning |\n|---|---|---|\n{rows}")
     };
-    head.to_owned() + &catalogue().iter().map(component).collect::<String>()
+    head.to_owned() + &histograms + &catalogue().iter().map(component).collect::<String>()
 }
 
 fn row(prefix: &str, metric: &Metric) -> String {
     let kind = match metric.kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
+        Kind::Histogram => "histogram",
     };
     format!("| `{prefix}.{}` | {kind} | {} |\n", metric.name, metric.help)
 }

@@ -214,11 +214,10 @@ impl Rules<'_> {
         }
     }
 
-    /// Outboxes of one file share a process: names, tables and metrics must be apart.
+    /// Outboxes of one file share a process: names and tables must be apart. Metrics are, by the names.
     fn apart(&mut self, outboxes: &[Outbox]) {
-        let (mut names, mut tables, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        for outbox in outboxes {
-            let (Outbox { path, name, database, .. }, config) = (outbox, outbox.config());
+        let (mut names, mut tables) = (BTreeMap::new(), BTreeMap::new());
+        for Outbox { path, name, database, .. } in outboxes {
             if outboxes.len() > 1 && !self.places.has(&format!("{path}.name")) {
                 self.fault(&format!("{path}.name"), "is required where there are several");
             } else if let Some(before) = names.insert(name, path) {
@@ -235,18 +234,12 @@ impl Rules<'_> {
                     format!("outbox `{before}` has this table already"),
                 );
             }
-            let prefix = config.metrics.name_prefix;
-            let before = prefix.clone().and_then(|prefix| prefixes.insert(prefix, name));
-            if let (Some(prefix), Some(before)) = (prefix, before) {
-                let what = format!("`{prefix}` is taken by outbox `{before}`; their numbers would be mixed");
-                self.fault(&format!("{path}.metrics.name-prefix"), what);
-            }
         }
     }
 
     /// Directories are apart, and those that outboxes name are there.
     fn dead_letters(&mut self, settings: &Settings) {
-        let (mut names, mut directories, mut prefixes) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut names, mut directories) = (BTreeMap::new(), BTreeMap::new());
         for Dlq { path, name, config } in &settings.dlq {
             self.own(path, config);
             let dlq::Config { directory, rolling, .. } = config;
@@ -262,13 +255,6 @@ impl Rules<'_> {
             {
                 let what = format!("dlq `{before}` has this directory already");
                 self.fault(&format!("{path}.directory"), what);
-            }
-            let prefix = config.metrics_prefix.as_deref();
-            if let (Some(prefix), Some(before)) =
-                (prefix, prefix.and_then(|prefix| prefixes.insert(prefix, name)))
-            {
-                let what = format!("`{prefix}` is taken by dlq `{before}`; their numbers would be mixed");
-                self.fault(&format!("{path}.metrics-prefix"), what);
             }
             let group = format!("{path}.rolling");
             if self.places.has(&group) && !rolling.enabled && !self.places.has(&format!("{group}.enabled")) {

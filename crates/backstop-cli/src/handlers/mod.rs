@@ -44,6 +44,15 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// What its target is called, where it has one that can be away.
+    pub(crate) fn name(&self) -> Option<String> {
+        match self {
+            Self::Log(_) => None,
+            Self::Http(config) => Some(config.target_name()),
+            Self::Kafka(config) => Some(config.target_name().to_owned()),
+        }
+    }
+
     /// What keeps a handler from being made of the settings, found without making one.
     pub(crate) fn faults(&self) -> Vec<SettingFault> {
         match self {
@@ -84,26 +93,24 @@ impl Made {
     }
 }
 
-/// Makes the handler of these settings, for the outbox of that name and some of its events.
-pub(crate) fn build(
-    outbox: &str,
-    used_for: &str,
-    target: Target<'_>,
-    shared: &Shared,
-) -> anyhow::Result<Made> {
+/// Makes the handler of these settings, for the outbox of that name. The number says which of its targets with that name
+/// this one is, from 1 on.
+pub(crate) fn build(outbox: &str, number: u32, target: Target<'_>, shared: &Shared) -> anyhow::Result<Made> {
     match target {
         Target::Log(config) => Ok(Made::alone(log::Log::new(outbox, *config))),
         Target::Http(config) => {
             let mut config = config.clone();
             say_source(&mut config.target, outbox);
-            let webhook = Webhook::of(config).used_for(used_for).connections(&shared.http).build()?;
+            let webhook = Webhook::of(config).component(outbox).number(number);
+            let webhook = webhook.connections(&shared.http).build()?;
             let target = webhook.target().clone();
             Ok(Made::towards(webhook, target))
         }
         Target::Kafka(config) => {
             let mut config = config.clone();
             say_source(&mut config.target, outbox);
-            let publisher = Publisher::of(config).used_for(used_for).connections(&shared.kafka).build()?;
+            let publisher = Publisher::of(config).component(outbox).number(number);
+            let publisher = publisher.connections(&shared.kafka).build()?;
             let target = publisher.target().clone();
             Ok(Made::towards(publisher, target))
         }
@@ -127,11 +134,10 @@ mod tests {
         let hooks = [hook("placed"), hook("paid")];
         let topics = [topic("orders"), topic("refunds")];
         let targets = hooks.iter().map(Target::Http).chain(topics.iter().map(Target::Kafka));
-        let made: Vec<_> =
-            targets.map(|target| build("orders", "orders: T", target, &shared).unwrap()).collect();
+        let made: Vec<_> = targets.map(|target| build("orders", 1, target, &shared).unwrap()).collect();
         assert_eq!((made.len(), shared.http.count(), shared.kafka.count()), (4, 1, 1));
         let other = backstop_http::Config { idle_connections: 1, ..hook("other") };
-        let other = build("orders", "orders: U", Target::Http(&other), &shared).unwrap();
+        let other = build("orders", 1, Target::Http(&other), &shared).unwrap();
         assert_eq!(shared.http.count(), 2);
         drop((made, other));
         assert_eq!((shared.http.count(), shared.kafka.count()), (0, 0));

@@ -38,21 +38,11 @@ impl Component for Opened {
 /// Opens all of them, by their names. One that cannot be used keeps the daemon from
 /// starting: a safety net that is missing should be noticed before somebody falls.
 pub(super) fn open(settings: Vec<Dlq>, sections: &Sections) -> anyhow::Result<BTreeMap<String, Opened>> {
-    let several = settings.len() > 1;
     let mut opened = BTreeMap::new();
     for dlq in settings {
-        let letters = DeadLetters::open(setup(&dlq, several))
+        let letters = DeadLetters::open(Setup::from(dlq.config).name(&dlq.name))
             .with_context(|| format!("{} cannot be used", sections.told(&dlq.path)))?;
         opened.insert(dlq.name, Opened { path: dlq.path, letters });
     }
     Ok(opened)
-}
-
-/// Among several, metrics carry the name.
-fn setup(Dlq { name, config, .. }: &Dlq, several: bool) -> Setup {
-    let mut config = config.clone();
-    if several {
-        config.metrics_prefix.get_or_insert_with(|| format!("dlq.{name}"));
-    }
-    Setup::from(config).name(name)
 }

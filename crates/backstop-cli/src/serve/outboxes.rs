@@ -19,8 +19,6 @@ use crate::handlers::Shared;
 /// An outbox of a settings file.
 pub(super) struct Served {
     settings: Settings,
-    /// Whether there are others, so that metrics carry its name.
-    several: bool,
     wiring: Wiring,
     slot: Arc<Slot>,
     running: Option<Running>,
@@ -32,11 +30,10 @@ pub(super) fn make(
     letters: &BTreeMap<String, Opened>,
     shared: &Shared,
 ) -> anyhow::Result<Vec<Served>> {
-    let several = settings.len() > 1;
     let make = |settings| {
         let wiring = Wiring::of(&settings, letters, shared)?;
         let slot = Arc::new(Slot::new("outbox", &settings.name));
-        Ok(Served { settings, several, wiring, slot, running: None })
+        Ok(Served { settings, wiring, slot, running: None })
     };
     settings.into_iter().map(make).collect()
 }
@@ -59,8 +56,8 @@ impl Component for Served {
 
     fn start(&mut self) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async {
-            let Self { settings, several, wiring, slot, running } = self;
-            let started = start(settings, wiring, *several).await?;
+            let Self { settings, wiring, slot, running } = self;
+            let started = start(settings, wiring).await?;
             slot.fill(started.inspect.clone());
             *running = Some(started);
             tracing::info!(outbox = settings.name, "started: {}", told(settings));
@@ -86,16 +83,12 @@ struct Running {
 }
 
 /// Connects and starts.
-async fn start(settings: &Settings, wiring: &Wiring, several: bool) -> anyhow::Result<Running> {
+async fn start(settings: &Settings, wiring: &Wiring) -> anyhow::Result<Running> {
     let (url, size) = (settings.database.url.reveal(), settings.database.pool_size);
     match DatabaseKind::of(url)? {
-        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, wiring, several).await,
-        DatabaseKind::Postgres => {
-            start_on(postgres::open_sized(url, size).await?, settings, wiring, several).await
-        }
-        DatabaseKind::Sqlite => {
-            start_on(sqlite::open_sized(url, size).await?, settings, wiring, several).await
-        }
+        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, wiring).await,
+        DatabaseKind::Postgres => start_on(postgres::open_sized(url, size).await?, settings, wiring).await,
+        DatabaseKind::Sqlite => start_on(sqlite::open_sized(url, size).await?, settings, wiring).await,
     }
 }
 
@@ -103,9 +96,8 @@ async fn start_on<DB: Supported>(
     pool: Pool<DB>,
     settings: &Settings,
     wiring: &Wiring,
-    several: bool,
 ) -> anyhow::Result<Running> {
-    let started = build_and_start(pool.clone(), settings, wiring, several).await;
+    let started = build_and_start(pool.clone(), settings, wiring).await;
     let outbox = match started {
         Ok(outbox) => outbox,
         Err(error) => {
@@ -126,13 +118,8 @@ async fn build_and_start<DB: Supported>(
     pool: Pool<DB>,
     settings: &Settings,
     wiring: &Wiring,
-    several: bool,
 ) -> anyhow::Result<Outbox<DB>> {
-    let mut config = settings.config();
-    if several {
-        // Told apart by their names.
-        config.metrics.name_prefix.get_or_insert_with(|| format!("outbox.{}", settings.name));
-    }
+    let config = settings.config();
     let started = match settings.mode {
         Mode::SingleNode => wiring.connect(Outbox::single_node(pool).config(config)).start().await,
         Mode::MultiNode => wiring.connect(Outbox::multi_node(pool).config(config)).start().await,

@@ -45,12 +45,15 @@ impl Wiring {
         let find =
             |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).map(Opened::letters);
         let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
+        let mut names = BTreeMap::new();
         for handler in &outbox.handlers {
             let target = Target::of(handler).into_iter().next().context("a handler names no target")?;
-            let used_for = used_for(outbox, handler);
-            let made = handlers::build(&outbox.name, &used_for, target, shared)
+            // A URL's path is not shown, so two of one host have one name.
+            let number = names.entry((target.word(), target.name())).or_insert(0);
+            *number += 1;
+            let made = handlers::build(&outbox.name, *number, target, shared)
                 .with_context(|| handler.path.clone())?;
-            wiring.add(&used_for, handler, made, find(&handler.dlq));
+            wiring.add(&used_for(outbox, handler), handler, made, find(&handler.dlq));
         }
         Ok(wiring)
     }
@@ -100,7 +103,7 @@ impl Wiring {
     }
 }
 
-/// Whose events a handler is for: no two have the same.
+/// Whose events a handler is for, on the page: no two have the same.
 fn used_for(outbox: &Outbox, handler: &Handler) -> String {
     let about = handler.aggregate_type.as_ref().map(|about| format!(" ({about})")).unwrap_or_default();
     format!("{}: {}{about}", outbox.name, handler.event_type.join(", "))

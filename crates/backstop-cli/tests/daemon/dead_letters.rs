@@ -44,7 +44,7 @@ async fn what_a_target_refuses_is_in_the_directory_and_on_the_page_and_is_sent_a
     let shown = daemon.component("dead letters", |shown| shown["places"][0]["count"]["events"] == 1);
     assert_eq!((&shown["name"], &shown["health"]["status"]), (&"orders".into(), &"up".into()));
     assert_eq!((&shown["troubled"][0]["id"], &shown["troubled"][0]["tries"]), (&"o-1".into(), &1.into()));
-    assert!(daemon.get("/metrics", "").1.contains("dlq_stored 1"));
+    assert!(daemon.get("/metrics", "").1.contains(r#"dlq_stored{dlq="orders"} 1"#));
 
     receiver.answer(200);
     let url = receiver.url();
@@ -92,7 +92,7 @@ server: {{address: '127.0.0.1:0'}}
         let listed = place.run(&["dlq", "list", directory]).with(0).said;
         assert!(listed.contains(id) && listed.contains(error), "{directory}: {listed}");
         assert_eq!(listed.lines().count(), 1, "{directory}: {listed}");
-        assert!(daemon.get("/metrics", "").1.contains(&format!("dlq_{directory}_stored 1")));
+        assert!(daemon.get("/metrics", "").1.contains(&format!(r#"dlq_stored{{dlq="{directory}"}} 1"#)));
     }
     let shown = daemon.component("dead letters", |shown| shown["name"] == "paid");
     assert!(shown["places"][0]["meaning"].as_str().unwrap().starts_with("Files with"), "{shown}");
@@ -113,7 +113,7 @@ async fn a_directory_that_vanishes_leaves_the_row_dead_and_degrades_the_page() {
     assert!(shown["health"]["why"].as_str().unwrap().contains("cannot be read"), "{shown}");
     let (status, health) = daemon.get("/health", "");
     assert!(status == 200 && health.contains("DEGRADED"), "{health}");
-    assert!(daemon.get("/metrics", "").1.contains("outbox_letter_failed 1"));
+    assert!(daemon.get("/metrics", "").1.contains(r#"outbox_letter_failed{outbox="orders"} 1"#));
     let ended = daemon.end("-TERM").with(0);
     assert!(ended.complained.contains("the dead event is in the table only"), "{}", ended.complained);
 }

@@ -54,8 +54,8 @@ async fn settings_alone_make_an_outbox_that_delivers_and_a_page_that_shows_it() 
     let mut handled = daemon.until_handled(2);
     handled.sort();
     assert_eq!(handled, ["o-1", "t-1"]);
-    daemon.wait_for(|| (total(&daemon, "outbox_dispatch_success ") == 2).then_some(()));
-    daemon.wait_for(|| (total(&daemon, "outbox_dispatch_dead ") == 1).then_some(()));
+    daemon.wait_for(|| (total(&daemon, r#"outbox_dispatch_success{outbox="orders"}"#) == 2).then_some(()));
+    daemon.wait_for(|| (total(&daemon, r#"outbox_dispatch_dead{outbox="orders"}"#) == 1).then_some(()));
     let (status, health) = daemon.get("/health", "");
     assert_eq!(status, 200);
     assert!(health.contains(r#""kind":"outbox","name":"orders","status":"UP""#), "{health}");
@@ -144,7 +144,8 @@ async fn two_outboxes_of_one_file_are_counted_apart() {
     let settings = "\
 outbox:
   - {name: orders, database: {url: env:ORDERS_URL}, handlers: [{event-type: Tick, log: }], poller: {interval-ms: 50}}
-  - {name: audit, database: {url: file:audit.url}, handlers: [{event-type: Tick, log: }], metrics: {enabled: false}}
+  - {name: audit, database: {url: file:audit.url}, handlers: [{event-type: Tick, log: }]}
+  - {name: quiet, database: {url: 'sqlite:quiet.db'}, handlers: [{event-type: Tick, log: }], metrics: {enabled: false}}
 server: {address: '127.0.0.1:0'}
 ";
     let place = Place::with(settings).variable("ORDERS_URL", database.url());
@@ -158,9 +159,15 @@ server: {address: '127.0.0.1:0'}
     .await
     .unwrap();
     daemon.until_handled(1);
-    daemon.wait_for(|| (total(&daemon, "outbox_orders_dispatch_success ") == 1).then_some(()));
+    daemon.wait_for(|| (total(&daemon, r#"outbox_dispatch_success{outbox="orders"}"#) == 1).then_some(()));
     let (_, metrics) = daemon.get("/metrics", "");
-    assert!(!metrics.contains("outbox_audit"), "its metrics are off:\n{metrics}");
+    assert!(metrics.contains(r#"outbox_dispatch_success{outbox="audit"} 0"#), "{metrics}");
+    assert!(metrics.contains(r#"outbox_delivery_latency_seconds_count{outbox="orders"} 1"#), "{metrics}");
+    assert!(
+        metrics.contains(r#"outbox_dispatch_duration_seconds_bucket{outbox="orders",le="0.001"}"#),
+        "{metrics}"
+    );
+    assert!(!metrics.contains("quiet"), "its metrics are off:\n{metrics}");
     pool.close().await;
     let ended = daemon.end("-TERM").with(0);
     let password_free = !ended.complained.contains(&database.url()) && !ended.said.contains(&database.url());

@@ -34,7 +34,7 @@ fn total(metrics: &str, name: &str) -> u64 {
 }
 
 fn delivers(metrics: &str) -> bool {
-    total(metrics, "outbox_dispatch_success ") > 0
+    total(metrics, r#"outbox_dispatch_success{outbox="orders"}"#) > 0
 }
 
 /// Rules: O-088.
@@ -76,7 +76,7 @@ fn killed_in_the_middle_and_started_again_it_still_accounts_for_every_order() {
     let directory = directory();
     let kept = ["--dir", text(directory.path()), "--rate", "500"];
     let demo = Running::start(&kept);
-    let taken = total(&demo.get_until("/metrics", delivers), "outbox_append ");
+    let taken = total(&demo.get_until("/metrics", delivers), r#"outbox_append{outbox="orders"}"#);
     demo.signal("-KILL");
     let killed = demo.end();
     assert!(!killed.status.success() && !killed.said.contains("accounted for"), "{}", killed.said);

@@ -87,6 +87,7 @@ fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
     let metrics = &target.0.metrics;
     let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(telemetry::Counter::total);
     assert_eq!(counted, [8, 1, 7]);
+    assert_eq!(metrics.request_duration.count(), 5, "one for each request, and none for what was not sent");
 }
 
 #[test]

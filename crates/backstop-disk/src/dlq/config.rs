@@ -36,9 +36,10 @@ config! {
         /// Whether each record also tells how often delivery was tried, when, and where the event was to go. Without it
         /// a record has exactly the keys `event` and `error`.
         details: bool = false => "details": one(Kind::Flag);
-        /// What stands in front of the names of its metrics.
+        /// What the names of its metrics begin with. Several directories may share it: the label `dlq` has the directory's
+        /// name.
         metrics_prefix: Option<String> = None
-            => "metrics-prefix": one(Kind::Text), unset("`dlq`, or in the daemon `dlq.` and the name where there are several");
+            => "metrics-prefix": one(Kind::Text), unset("`dlq`");
         /// Many events in one file, for high failure rates.
         rolling: Rolling = Rolling::default() => "rolling": group;
     }
@@ -96,7 +97,7 @@ impl Setup {
         Config::at(directory).into()
     }
 
-    /// The name by which operators know it. Defaults to its path.
+    /// The name by which operators know it, and the label `dlq` of its metrics. Defaults to its path.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -137,7 +138,8 @@ impl Setup {
     }
 
     pub(super) fn metrics(&self) -> telemetry::Dlq {
-        telemetry::Dlq::new(self.config.metrics_prefix.as_deref().unwrap_or(telemetry::Dlq::DEFAULT_PREFIX))
+        let prefix = self.config.metrics_prefix.as_deref().unwrap_or(telemetry::Dlq::DEFAULT_PREFIX);
+        telemetry::Dlq::named(prefix, self.shown_name())
     }
 
     /// Names every fault in the settings.

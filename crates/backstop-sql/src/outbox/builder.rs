@@ -135,7 +135,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         self
     }
 
-    /// What metric names begin with. Defaults to `outbox`.
+    /// What metric names begin with. Several outboxes in a process need none of their own: each metric has the label `outbox`
+    /// with the outbox's name. Defaults to `outbox`.
     pub fn metrics_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.metrics.name_prefix = Some(prefix.into());
         self
@@ -255,12 +256,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     }
 
     fn metrics(&self) -> telemetry::Outbox {
-        let Metrics { enabled, name_prefix } = &self.config.metrics;
-        let prefix = name_prefix.clone().unwrap_or_else(|| telemetry::Outbox::DEFAULT_PREFIX.to_owned());
+        let Config { name, metrics: Metrics { enabled, name_prefix }, .. } = &self.config;
+        let prefix = name_prefix.as_deref().unwrap_or(telemetry::Outbox::DEFAULT_PREFIX);
+        let register = |recorder: &dyn metrics::Recorder| telemetry::Outbox::named(prefix, name, recorder);
         match &self.recorder {
-            _ if !enabled => telemetry::Outbox::with_recorder(prefix, &metrics::NoopRecorder),
-            Some(recorder) => telemetry::Outbox::with_recorder(prefix, recorder),
-            None => telemetry::Outbox::new(prefix),
+            _ if !enabled => register(&metrics::NoopRecorder),
+            Some(recorder) => register(recorder),
+            None => metrics::with_recorder(register),
         }
     }
 

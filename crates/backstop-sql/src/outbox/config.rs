@@ -23,7 +23,7 @@ backstop_core::config! {
     /// ```
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
-        /// The name by which operators know it.
+        /// The name by which operators know it, and the label `outbox` of its metrics.
         name: String = "outbox".to_owned() => "name": one(Kind::Text);
         /// Where the table is.
         database: Table = Table::default() => "database": group;
@@ -81,8 +81,8 @@ backstop_core::config! {
     pub struct Metrics {
         /// Whether the outbox counts for `/metrics`.
         enabled: bool = true => "enabled": one(Kind::Flag);
-        /// What the names of its metrics begin with.
-        name_prefix: Option<String> = None => "name-prefix": one(Kind::Text), unset("`outbox`, or `outbox.` and the name where one file has several");
+        /// What the names of its metrics begin with. Several outboxes may share it: the label `outbox` has the outbox's name.
+        name_prefix: Option<String> = None => "name-prefix": one(Kind::Text), unset("`outbox`");
     }
 }
 

@@ -10,7 +10,7 @@ use backstop_core::calling::call;
 use backstop_core::delivery::{Settlement, decide};
 use backstop_core::interceptor::Interceptors;
 use backstop_core::retry::{Jitter, Retry};
-use backstop_core::{Delivery, Event, Failure, Outcome, telemetry};
+use backstop_core::{Clock, Delivery, Event, Failure, Outcome, SystemClock, telemetry};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -228,7 +228,10 @@ impl Delivering {
             return Err(unroutable(event));
         };
         let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
-        call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await
+        let began = SystemClock.ticks();
+        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        self.metrics.dispatch_duration.record(SystemClock.ticks().since(began));
+        answer
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::delivery::Settlement;
-use backstop_core::{Shutdown, telemetry};
+use backstop_core::{Clock, Shutdown, SystemClock, Timestamp, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -50,6 +50,7 @@ pub(super) struct Settled {
     event_type: String,
     aggregate_type: String,
     aggregate_id: Option<String>,
+    created_at: Timestamp,
     lease: Lease,
 }
 
@@ -68,6 +69,7 @@ impl Settled {
             event_type: event.event_type().to_owned(),
             aggregate_type: event.aggregate_type().to_owned(),
             aggregate_id: event.aggregate_id().map(str::to_owned),
+            created_at: event.occurred_at(),
             lease,
         }
     }
@@ -354,6 +356,9 @@ impl Writing {
     fn told(&self, group: &[&Settled], changed: u64) {
         let Some(first) = group.first() else { return };
         self.count(&first.settle.settlement, changed);
+        if first.settle.settlement == Settlement::Done {
+            self.measure(group, changed);
+        }
         let late = (group.len() as u64).saturating_sub(changed);
         if late == 0 {
             for settled in group {
@@ -380,6 +385,17 @@ impl Writing {
         }
         if matches!(settlement, Settlement::Deferred { .. } | Settlement::Retry { .. }) {
             self.feed.leases().scheduled().notify_one();
+        }
+    }
+
+    /// Records how long events took from their creation, as the wall clock tells it: another process may have created them.
+    /// Where some came too late nobody knows which, so the first stand for as many as took effect.
+    fn measure(&self, done: &[&Settled], changed: u64) {
+        let now = SystemClock.now();
+        for settled in done.iter().take(usize::try_from(changed).unwrap_or(usize::MAX)) {
+            // A clock that was set back gives zero.
+            let took = (now - settled.created_at).to_std().unwrap_or_default();
+            self.metrics.delivery_latency.record(took);
         }
     }
 

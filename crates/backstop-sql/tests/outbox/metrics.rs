@@ -18,20 +18,21 @@ use crate::logs::Logs;
 use crate::tracked::Tracked;
 use crate::watched::Watched;
 
-/// A recorder, and the totals of the counters it was given. A snapshot takes what was added since the last.
+/// A recorder, and what its counters and histograms were given. A snapshot takes what was added since the last.
 struct Exported {
     snapshotter: Snapshotter,
     totals: BTreeMap<String, u64>,
+    durations: BTreeMap<String, Vec<f64>>,
 }
 
 impl Exported {
     fn new() -> (Arc<DebuggingRecorder>, Self) {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
-        (Arc::new(recorder), Self { snapshotter, totals: BTreeMap::new() })
+        (Arc::new(recorder), Self { snapshotter, totals: BTreeMap::new(), durations: BTreeMap::new() })
     }
 
-    /// Adds up the counters, and gives back the gauges that are not zero.
+    /// Adds up the counters, keeps the durations, and gives back the gauges that are not zero.
     fn look(&mut self) -> BTreeMap<String, f64> {
         let mut gauges = BTreeMap::new();
         for (key, _, help, value) in self.snapshotter.snapshot().into_vec() {
@@ -44,7 +45,11 @@ impl Exported {
                 (MetricKind::Gauge, DebugValue::Gauge(value)) => {
                     gauges.insert(name, value.into_inner());
                 }
-                (_, other) => panic!("{name} is neither counter nor gauge: {other:?}"),
+                (MetricKind::Histogram, DebugValue::Histogram(values)) => {
+                    let values = values.into_iter().map(|seconds| *seconds);
+                    self.durations.entry(name).or_default().extend(values);
+                }
+                (kind, other) => panic!("{name} is a {kind:?} with another's value: {other:?}"),
             }
         }
         gauges.retain(|_, value| *value > 0.0);
@@ -54,6 +59,11 @@ impl Exported {
     fn total(&mut self, name: &str) -> u64 {
         self.look();
         self.totals.get(name).copied().unwrap_or_else(|| panic!("{name} is not exported"))
+    }
+
+    fn durations(&mut self, name: &str) -> Vec<f64> {
+        self.look();
+        self.durations.get(name).cloned().unwrap_or_else(|| panic!("{name} is not exported"))
     }
 }
 
@@ -85,7 +95,72 @@ async fn every_metric_is_exported_from_the_start_under_its_name() {
     for gauge in ["outbox.queue.hot.depth", "outbox.queue.cold.depth", "outbox.lag.oldest.ms"] {
         assert_eq!(found.get(gauge), Some(&MetricKind::Gauge), "{gauge}");
     }
+    for histogram in ["outbox.dispatch.duration.seconds", "outbox.delivery.latency.seconds"] {
+        assert_eq!(found.get(histogram), Some(&MetricKind::Histogram), "{histogram}");
+    }
     outbox.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_outboxes_share_their_metrics_names_and_differ_by_the_label_with_theirs() {
+    let shop = Shop::open().await;
+    let (recorder, exported) = Exported::new();
+    let orders = shop.outbox().name("orders").metrics_recorder(recorder.clone()).start().await.unwrap();
+    let refunds = shop.outbox().name("refunds").table("refunds").metrics_recorder(recorder);
+    let refunds = refunds.start().await.unwrap();
+    let mut tx = orders.begin().await.unwrap();
+    tx.append(order("1")).await.unwrap();
+    tx.commit().await.unwrap();
+    orders.close().await.unwrap();
+    refunds.close().await.unwrap();
+    let mut appended = BTreeMap::new();
+    for (key, _, _, value) in exported.snapshotter.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| (label.key(), label.value())).collect();
+        let [("outbox", name)] = labels[..] else { panic!("{key:?}") };
+        if key.key().name() == "outbox.append" {
+            appended.insert(name.to_owned(), value);
+        }
+    }
+    let (one, none) = (DebugValue::Counter(1), DebugValue::Counter(0));
+    assert_eq!(appended, BTreeMap::from([("orders".to_owned(), one), ("refunds".to_owned(), none)]));
+}
+
+#[tokio::test]
+async fn the_latency_counts_each_delivered_event_once_and_the_duration_each_call() {
+    let shop = Shop::open().await;
+    let (recorder, mut exported) = Exported::new();
+    let minute_ago = backstop_core::Clock::now(&SystemClock) - Duration::from_secs(60);
+    let old = |id: &str| Event::of("OrderPlaced").id(id).aggregate("Order", "1").occurred_at(minute_ago);
+    let again = Failing::times(1);
+    let outbox = shop
+        .outbox()
+        .metrics_recorder(recorder)
+        .max_attempts(2)
+        .retry_policy(|_: u32, _: backstop_core::retry::Jitter| Duration::ZERO)
+        .on("Order", "OrderPlaced", |_: Event| async {})
+        .on("Order", "FailsOnce", again)
+        .on("Order", "Fails", Failing::always())
+        .start()
+        .await
+        .unwrap();
+    let mut tx = outbox.begin().await.unwrap();
+    tx.append_all(["1", "2", "3"].map(|id| old(id).json(&()).unwrap()).into()).await.unwrap();
+    for kind in ["FailsOnce", "Fails", "Unheard"] {
+        tx.append(Event::of(kind).id(kind).aggregate("Order", "1").json(&()).unwrap()).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    eventually("all to end", async || {
+        outbox.nudge();
+        shop.count(DONE).await == 4 && shop.count(DEAD).await == 2
+    })
+    .await;
+    outbox.close().await.unwrap();
+    let latencies = exported.durations("outbox.delivery.latency.seconds");
+    let waited = latencies.iter().filter(|seconds| (60.0..120.0).contains(*seconds)).count();
+    assert_eq!((latencies.len(), waited), (4, 3), "{latencies:?}");
+    assert_eq!(outbox.metrics().delivery_latency.count(), outbox.metrics().dispatch_success.total());
+    // Nobody is called for an event that no handler is for.
+    assert_eq!(exported.durations("outbox.dispatch.duration.seconds").len(), 3 + 2 + 2);
 }
 
 /// Rules: O-426.
