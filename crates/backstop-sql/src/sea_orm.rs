@@ -55,6 +55,9 @@ impl Connection for DatabaseTransaction {
             Ok(rows.iter().map(read_row).collect())
         })
     }
+
+    /// Whoever has the transaction sees to that.
+    fn give_up(&mut self) {}
 }
 
 /// What the database said, as it would be said without SeaORM between.

@@ -36,7 +36,7 @@ pub trait Connection: Send {
 
     /// Nobody else may use it after this: it is in the middle of a statement or of a transaction, or of no use. One that
     /// belongs to a pool is closed in place of being given back.
-    fn give_up(&mut self) {}
+    fn give_up(&mut self);
 }
 
 /// Where the outbox gets its own connections: a pool.
@@ -115,6 +115,9 @@ macro_rules! sqlx_connection {
                     Ok(rows.iter().map(read_row).collect())
                 })
             }
+
+            /// Whoever has it sees to that.
+            fn give_up(&mut self) {}
         }
 
         $crate::database::connection::sqlx_connection!(

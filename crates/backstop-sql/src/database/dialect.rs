@@ -139,6 +139,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether poolers are known that share its connections between transactions.
+    fn has_poolers(&self) -> bool {
+        false
+    }
+
     /// The statement that begins the transaction of a migration.
     fn migration_begin(&self) -> &'static str;
 

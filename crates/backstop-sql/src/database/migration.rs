@@ -42,6 +42,8 @@ impl Migration {
 #[derive(Debug, Clone)]
 pub(crate) struct Schema {
     pub(crate) table: TableName,
+    /// The column that holds its key: a table without it is somebody else's, and is not touched.
+    pub(crate) key: &'static str,
     /// In order.
     pub(crate) migrations: &'static [Migration],
 }
@@ -131,8 +133,8 @@ impl Schema {
     }
 
     async fn find(&self, connection: &mut dyn Connection) -> Result<(), Error> {
-        let question = Statement::plain(&format!("select 1 from {} where 1 = 0", self.table));
-        connection.fetch(&question, &[Column::Int]).await.map(drop)
+        let question = Statement::plain(&format!("select {} from {} where 1 = 0", self.key, self.table));
+        connection.fetch(&question, &[Column::Text]).await.map(drop)
     }
 
     /// Checks that the table is there and up to date.

@@ -103,6 +103,11 @@ impl Database {
         self
     }
 
+    /// Whether there are connections beside the pool.
+    pub(crate) fn has_reserve(&self) -> bool {
+        self.reserve.is_some()
+    }
+
     pub(crate) fn dialect(&self) -> &'static dyn Dialect {
         self.dialect
     }

@@ -189,6 +189,14 @@ impl Connection for Session<'_> {
             Ok(setup.understood(rows))
         })
     }
+
+    fn give_up(&mut self) {
+        match &mut self.reached {
+            Reached::Ours(own) => own.is_of_use = false,
+            Reached::Callers(connection) => connection.give_up(),
+            Reached::Any(..) => {}
+        }
+    }
 }
 
 impl Own {
@@ -221,11 +229,12 @@ impl Drop for Own {
 }
 
 /// Gives a connection back to its pool once its transaction is rolled back, and closes it otherwise.
-async fn roll_back(mut connection: Box<dyn Connection>) {
-    let rollback = Statement::plain("rollback");
-    let rolled_back = timeout(ROLLBACK, connection.execute(&rollback)).await;
+async fn roll_back(connection: Box<dyn Connection>) {
+    let mut session = Session::ours(connection, Setup::default());
+    // Dropped in the middle, as when the runtime ends, it is closed.
+    let rolled_back = timeout(ROLLBACK, session.execute(&Statement::plain("rollback"))).await;
     if !matches!(rolled_back, Ok(Ok(_))) {
-        connection.give_up();
+        session.give_up();
     }
 }
 

@@ -246,13 +246,18 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }
 
-    /// Strict order has one worker and one try; only nodes that share a table claim.
+    /// What a mode decides itself: strict order has one worker and one try and queues of the usual size, and only nodes that
+    /// share a table claim.
     fn fit_mode(&mut self) {
-        let Config { dispatcher, claim_locking, .. } = &mut self.config;
+        let Config { dispatcher, claim_locking, purge, .. } = &mut self.config;
         if M::MODE == ModeKind::Ordered {
+            let usual = dispatcher::Config::default();
             (dispatcher.worker_count, dispatcher.max_attempts) = (1, 1);
+            (dispatcher.hot_queue_capacity, dispatcher.cold_queue_capacity) =
+                (usual.hot_queue_capacity, usual.cold_queue_capacity);
         }
         claim_locking.enabled &= M::MODE == ModeKind::MultiNode;
+        purge.enabled |= self.purger.is_some();
     }
 
     fn metrics(&self) -> telemetry::Outbox {
@@ -331,7 +336,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 );
             });
         }
-        let Table { guard, behind_pooler, time_zone, .. } = &config.database;
+        let Table { guard, behind_pooler, beside_java, time_zone, .. } = &config.database;
         let mut fault = |setting, rule| faults.under("database", |faults| faults.add(setting, rule));
         if matches!(M::MODE, ModeKind::SingleNode | ModeKind::Ordered) && *guard && *behind_pooler {
             fault(
@@ -339,6 +344,12 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi-node, or see to it \
                  yourself that there is one process, and switch it off",
             );
+        }
+        if *behind_pooler && !DB::dialect().has_poolers() {
+            fault("behind-pooler", "is for PostgreSQL only");
+        }
+        if *beside_java && M::MODE != ModeKind::MultiNode {
+            fault("beside-java", "needs mode multi-node: claims alone keep two from taking the same row");
         }
         // A store of one's own knows its zone itself: one that is given beside it would be forgotten.
         if self.store.is_some() && TimeZone::new(time_zone).is_ok_and(|zone| !zone.is_utc()) {
@@ -580,8 +591,8 @@ impl<DB: Supported> Builder<DB, MultiNode> {
     /// Whether the Java framework delivers from the same table, in its mode for several nodes. Then
     /// [`skip_recent`](Self::skip_recent) is required, and born claims last as long as any other, whatever
     /// [`hot_grace`](Self::hot_grace) says. Defaults to no.
-    pub fn beside_java(mut self, reserve: bool) -> Self {
-        self.config.database.beside_java = reserve;
+    pub fn beside_java(mut self, beside: bool) -> Self {
+        self.config.database.beside_java = beside;
         self
     }
 }

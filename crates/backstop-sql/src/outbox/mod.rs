@@ -313,20 +313,24 @@ impl<DB: Supported> Outbox<DB> {
 }
 
 impl Inner {
-    /// Starts the poller, the purge and the bell; if one cannot be, what runs already is closed again.
-    async fn start_loops(&self, mode: ModeKind, bell: Option<(Arc<dyn WakeUps>, bool)>) -> Result<(), Error> {
+    /// Starts the poller, the purge and the wake-ups; if one cannot be, what runs already is closed again.
+    async fn start_loops(
+        &self,
+        mode: ModeKind,
+        wake_ups: Option<(Arc<dyn WakeUps>, bool)>,
+    ) -> Result<(), Error> {
         let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
             .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
-        match (&started, bell) {
-            (Ok(()), Some((wake_ups, heard))) => self.start_bell(mode, wake_ups, heard),
+        match (&started, wake_ups) {
+            (Ok(()), Some((wake_ups, heard))) => self.start_wake_ups(mode, wake_ups, heard),
             (Ok(()), None) => {}
             (Err(_), _) => drop(self.close().await),
         }
         started
     }
 
-    /// Rings for others where there may be others, and listens where there is a poller to wake.
-    fn start_bell(&self, mode: ModeKind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
+    /// Wakes others where there may be others, and listens where there is a poller to wake.
+    fn start_wake_ups(&self, mode: ModeKind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
         if let (Some(poller), true) = (&self.poller, heard) {
             self.wake_up_loops.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
         }

@@ -219,7 +219,7 @@ impl Writing {
     /// the later ones to be delivered again, and never an earlier one.
     async fn settle_batch(&mut self, batch: &mut [Settled], refused: &mut Refused) {
         if !self.strict_order {
-            batch.sort_by_key(Settled::status);
+            batch.sort_by_key(|settled| settled.status().rank());
         }
         // Together is what one statement settles: a row that was replayed is of another generation, and would be written
         // before or after the others.

@@ -39,6 +39,16 @@ pub enum Status {
 }
 
 impl Status {
+    /// In which order settlements are written: first those whose events would be handled again after a crash.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::New => 1,
+            Self::Retry => 2,
+            Self::Dead => 3,
+        }
+    }
+
     /// The status that a settlement leads to. No two lead to the same.
     pub(crate) fn of(settlement: &Settlement) -> Self {
         match settlement {

@@ -45,7 +45,7 @@ impl DatabaseKind {
     /// # Ok::<(), backstop_sql::Error>(())
     /// ```
     pub fn migrations(self, table: &TableName) -> Result<String, Error> {
-        Ok(Schema { table: table.clone(), migrations: self.outbox()?.migrations }.script())
+        Ok(Schema { table: table.clone(), key: "event_id", migrations: self.outbox()?.migrations }.script())
     }
 }
 

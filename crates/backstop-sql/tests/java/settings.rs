@@ -46,7 +46,7 @@ async fn a_zone_means_nothing_on_sqlite() {
     let told = refusal(Outbox::writer_only(pool.clone()).time_zone("+02:00")).await;
     assert!(matches!(&told, Error::TimeZoneKnown { table } if table == "outbox_event"), "{told}");
     assert!(
-        told.to_string().starts_with("setting time_zone is for columns that carry no time zone"),
+        told.to_string().contains("`database.time-zone`) is for columns that carry no time zone"),
         "{told}"
     );
     let outbox =

@@ -63,7 +63,7 @@ async fn a_letter_that_is_not_taken_is_one_warning_that_shows_no_payload() {
     append(&outbox, order("o-17")).await;
     until_status(&shop, "o-17", DEAD).await;
     outbox.close().await.unwrap();
-    let warnings = logs.having(Level::WARN, "it is in the table only");
+    let warnings = logs.having(Level::WARN, "the dead event is in the table only");
     assert_eq!(warnings.len(), 1, "{}", logs.all());
     assert!(warnings[0].contains("event_id=\"o-17\"") && warnings[0].contains("dead-letters: no room"));
     assert!(!logs.all().contains(order("o-17").payload_json()), "{}", logs.all());
@@ -95,6 +95,6 @@ async fn a_disk_that_hangs_holds_the_workers_once_and_not_for_every_event() {
     assert!((1..100).contains(&tried), "{tried} of 200 were tried");
     assert_eq!(outbox.metrics().letter_failed.total(), 200);
     assert_eq!(logs.having(Level::WARN, "writing dead letters hangs").len(), 1, "{}", logs.all());
-    let told = logs.having(Level::WARN, "it is in the table only");
+    let told = logs.having(Level::WARN, "the dead event is in the table only");
     assert_eq!(told.len() as u64, tried, "{}", logs.all());
 }

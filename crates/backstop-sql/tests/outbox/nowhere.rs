@@ -39,6 +39,8 @@ impl Drop for Line {
 }
 
 impl Connection for Line {
+    fn give_up(&mut self) {}
+
     fn in_transaction(&self) -> bool {
         false
     }

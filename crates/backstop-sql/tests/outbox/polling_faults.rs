@@ -248,6 +248,10 @@ impl Connections for Counting {
 }
 
 impl Connection for Counted {
+    fn give_up(&mut self) {
+        self.connection.give_up();
+    }
+
     fn in_transaction(&self) -> bool {
         self.connection.in_transaction()
     }

@@ -32,6 +32,8 @@ struct Foreign {
 }
 
 impl Connection for Foreign {
+    fn give_up(&mut self) {}
+
     fn in_transaction(&self) -> bool {
         true
     }
@@ -71,6 +73,8 @@ async fn an_event_dies_of_its_failures_although_its_tracker_forgets_it_before_ea
 struct Slow<'a>(&'a mut SqliteConnection);
 
 impl Connection for Slow<'_> {
+    fn give_up(&mut self) {}
+
     fn in_transaction(&self) -> bool {
         true
     }

@@ -315,3 +315,22 @@ async fn an_outbox_that_is_dropped_without_close_ends_by_itself() {
         .await;
     assert_eq!(shop.row("1").await.status, NEW);
 }
+
+#[tokio::test]
+async fn a_config_that_does_not_fit_its_mode_or_database_is_refused_or_not_used() {
+    let database = servers::sqlite();
+    let mut config = backstop_sql::outbox::Config::default();
+    config.database.behind_pooler = true;
+    config.database.guard = false;
+    config.database.beside_java = true;
+    config.poller.skip_recent = MINUTE;
+    let error = Outbox::single_node(database.pool().await).config(config).start().await.unwrap_err();
+    assert_eq!(faulty(&error), ["database.behind-pooler", "database.beside-java"]);
+
+    // Strict order decides these itself.
+    let mut config = backstop_sql::outbox::Config::default();
+    (config.dispatcher.worker_count, config.dispatcher.cold_queue_capacity) = (9, 1);
+    config.claim_locking.enabled = true;
+    let outbox = Outbox::ordered(database.pool().await).config(config).start().await.unwrap();
+    outbox.close().await.unwrap();
+}

@@ -82,6 +82,14 @@ database_suite! {
         assert!(it.try_run("select claim_seq from outbox_event").await.is_err(), "it was at version 1 already");
     }
 
+    /// On MySQL a statement that changes a table is committed by itself.
+    async fn a_table_of_something_else_is_not_touched(it) {
+        it.run("create table outbox_event (id varchar(10), status int)").await;
+        it.store.migrate().await.unwrap_err();
+        it.store.check().await.unwrap_err();
+        assert!(it.try_run("select claim_seq from outbox_event").await.is_err(), "it is as it was");
+    }
+
     async fn a_migration_whose_caller_gave_up_keeps_nobody_waiting(it) {
         let _ = tokio::time::timeout(Duration::from_millis(1), it.store.migrate()).await;
         let again = tokio::time::timeout(backstop_testkit::PATIENCE, it.store.migrate()).await;

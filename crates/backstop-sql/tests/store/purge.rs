@@ -33,6 +33,8 @@ struct Meddled<'a> {
 }
 
 impl Connection for Meddled<'_> {
+    fn give_up(&mut self) {}
+
     fn in_transaction(&self) -> bool {
         self.inner.in_transaction()
     }

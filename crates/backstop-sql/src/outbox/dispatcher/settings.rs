@@ -30,9 +30,9 @@ backstop_core::config! {
         /// How many events found by the poller may wait in memory.
         cold_queue_capacity: usize = 1_000 => "cold-queue-capacity": one(Kind::AT_LEAST_ONE);
         /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
-        queue_bytes: usize = 64 << 20 => "queue-bytes": one(Kind::Number { min: 1, max: 1 << 40 });
+        queue_bytes: usize = 64 << 20 => "queue-bytes": one(Kind::Number { min: 1, max: u64::MAX });
         /// How often a handler is called for an event; then the event is dead.
-        max_attempts: u32 = 10 => "max-attempts": one(Kind::AT_LEAST_ONE);
+        max_attempts: u32 = 10 => "max-attempts": one(Kind::Number { min: 1, max: u64::MAX });
         /// How long the end waits for handlers. What is unfinished stays in the table.
         drain_timeout: Duration = Duration::from_secs(5) => "drain-timeout-ms": one(Kind::MILLIS_OR_ZERO);
         /// What becomes of the row of an event that was handled: it stays as DONE, or it is deleted at once.

@@ -60,9 +60,9 @@ pub(super) fn gather(settles: &[Settle]) -> Vec<SettlementGroup<'_>> {
         let status = Status::of(&settle.settlement);
         // Only a retry is fenced by them, so nothing else is kept apart for their sake.
         let attempts = settle.attempts.filter(|_| status == Status::Retry);
-        groups.entry((status, Fence::of(settle), attempts)).or_default().push(settle);
+        groups.entry((status.rank(), status, Fence::of(settle), attempts)).or_default().push(settle);
     }
-    let chunks = groups.iter().flat_map(|(&(status, fence, attempts), settles)| {
+    let chunks = groups.iter().flat_map(|(&(_, status, fence, attempts), settles)| {
         let rows = if status == Status::Done { ROWS } else { ROWS_WITH_VALUES };
         settles.chunks(rows).map(move |settles| SettlementGroup {
             status,

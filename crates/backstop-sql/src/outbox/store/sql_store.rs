@@ -129,7 +129,7 @@ impl SqlStore {
     }
 
     fn schema(&self) -> Schema {
-        Schema { table: self.table.clone(), migrations: self.words.migrations }
+        Schema { table: self.table.clone(), key: KEY, migrations: self.words.migrations }
     }
 
     pub(super) async fn check_zone(&self) -> Result<(), Error> {
@@ -337,17 +337,19 @@ impl Store for SqlStore {
                 statement.write("locked_at = {now}", &[("now", &now)]);
             };
             match self.change_claimed(Via::Reserve, rows, set).await {
-                Err(error) => tracing::debug!(%error, "cannot renew claims beside the pool"),
-                renewed => return renewed,
+                Err(error) if self.database.has_reserve() => {
+                    tracing::debug!(%error, "cannot renew claims beside the pool");
+                    self.change_claimed(Via::Pool, rows, set).await
+                }
+                renewed => renewed,
             }
-            self.change_claimed(Via::Pool, rows, set).await
         }))
     }
 
     fn still_claimed<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         Box::pin(self.in_time(async move {
             match self.ids_still_claimed(Via::Reserve, rows).await {
-                Err(_) => self.ids_still_claimed(Via::Pool, rows).await,
+                Err(_) if self.database.has_reserve() => self.ids_still_claimed(Via::Pool, rows).await,
                 claimed => claimed,
             }
         }))

@@ -122,6 +122,10 @@ impl Dialect for PostgresDialect {
         None // a transaction that has failed refuses everything
     }
 
+    fn has_poolers(&self) -> bool {
+        true
+    }
+
     fn migration_begin(&self) -> &'static str {
         "BEGIN"
     }
