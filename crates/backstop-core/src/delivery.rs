@@ -1,11 +1,11 @@
-//! From a handler's answer to what is written down: the one place that decides what becomes of an event.
+//! From a handler's answer to what is written down: the answers, the settlements, and the one place that decides.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::redact::redacted;
 use crate::retry::{Decision, Jitter, Retry};
-use crate::{Event, Failure, Outcome, Timestamp};
+use crate::{Event, Failure, Timestamp};
 
 /// An event on its way to a handler, and what is known about that way.
 ///
@@ -53,6 +53,63 @@ impl Delivery {
     pub fn on_its_way(mut self, component: &Arc<str>, route: &Arc<str>) -> Self {
         (self.component, self.route) = (component.clone(), route.clone());
         self
+    }
+}
+
+/// The answer of a handler that returned normally. Errors are a [`Failure`](crate::Failure).
+///
+/// ```
+/// use std::time::Duration;
+/// use backstop_core::Outcome;
+///
+/// assert_eq!(Outcome::from(()), Outcome::done());
+/// assert_eq!(Outcome::retry_after(Duration::from_secs(5)), Outcome::RetryAfter(Duration::from_secs(5)));
+/// assert_eq!(Outcome::dead_because("the order was cancelled").reason(), Some("the order was cancelled"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The event was handled.
+    Done,
+    /// Not yet: come back after this time. The attempts stay as they are, so an event may be put off
+    /// any number of times without dying.
+    RetryAfter(Duration),
+    /// Never: bury the event at once, with the reason if there is one.
+    Dead(Option<String>),
+}
+
+impl Outcome {
+    /// The event was handled.
+    pub fn done() -> Self {
+        Self::Done
+    }
+
+    /// Put the event off without counting an attempt.
+    pub fn retry_after(delay: Duration) -> Self {
+        Self::RetryAfter(delay)
+    }
+
+    /// Bury the event without a reason.
+    pub fn dead() -> Self {
+        Self::Dead(None)
+    }
+
+    /// Bury the event; an operator will read the reason.
+    pub fn dead_because(reason: impl Into<String>) -> Self {
+        Self::Dead(Some(reason.into()))
+    }
+
+    /// The reason given with [`Outcome::Dead`].
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Dead(reason) => reason.as_deref(),
+            Self::Done | Self::RetryAfter(_) => None,
+        }
+    }
+}
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::Done
     }
 }
 
@@ -170,5 +227,16 @@ mod tests {
             settled(0, Err(Failure::permanent("schema", "no total"))),
             Settlement::Dead { error: "schema: no total".into() }
         );
+    }
+
+    /// Rules: O-393.
+    #[test]
+    fn outcomes_are_made_by_name_and_dead_may_carry_a_reason() {
+        let second = Duration::from_secs(1);
+        assert_eq!(Outcome::done(), Outcome::Done);
+        assert_eq!(Outcome::retry_after(second), Outcome::RetryAfter(second));
+        assert_eq!(Outcome::dead(), Outcome::Dead(None));
+        assert_eq!(Outcome::dead_because("no"), Outcome::Dead(Some("no".into())));
+        assert_eq!(Outcome::dead().reason(), None);
     }
 }

@@ -150,7 +150,6 @@ impl Target {
     pub fn told_to_sender(&self, ruling: Ruling) -> Result<(), Failure> {
         match ruling {
             Ok(Outcome::Done) => Ok(()),
-            Ok(Outcome::Dead(why)) => Err(Failure::permanent("refused", why.unwrap_or_default())),
             Err(refusal) => Err(refusal.into()),
             Ok(Outcome::RetryAfter(wait)) => {
                 let standing = self.standing();
@@ -160,6 +159,7 @@ impl Target {
                 drop(standing);
                 Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
             }
+            Ok(other) => Err(Failure::permanent("refused", other.reason().unwrap_or_default())),
         }
     }
 
@@ -215,8 +215,8 @@ impl Target {
             Ok(Outcome::Done) => metrics.delivered.add(events),
             Ok(Outcome::RetryAfter(_)) => metrics.put_off.add(events),
             // Of a batch that was refused each event is tried, and counted, alone.
-            Ok(Outcome::Dead(_)) | Err(_) if events == 1 => metrics.failed.increment(),
-            Ok(Outcome::Dead(_)) | Err(_) => {}
+            _ if events == 1 => metrics.failed.increment(),
+            _ => {}
         }
         metrics.available.set(u64::from(*status == Status::Available));
     }

@@ -50,7 +50,7 @@
 pub use backstop_core::{
     Clock, CloudEvent, Delivery, Event, Failure, Handler, IntoHandler, InvalidEvent, Outcome, PayloadError,
     SharedSink, Shutdown, Sink, SystemClock, Timestamp, breaker, burial, clock, codec, config, delivery,
-    event, failure, handler, inspect, outcome, retry, setting, shutdown, sink, target, telemetry, trace,
+    event, failure, handler, inspect, retry, setting, shutdown, sink, target, telemetry, trace,
 };
 #[cfg(feature = "dlq")]
 pub use backstop_disk::dlq;

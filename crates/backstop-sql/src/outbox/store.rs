@@ -38,28 +38,6 @@ pub enum Status {
     Dead = 3,
 }
 
-impl Status {
-    /// In which order settlements are written: first those whose events would be handled again after a crash.
-    pub(crate) fn rank(self) -> u8 {
-        match self {
-            Self::Done => 0,
-            Self::New => 1,
-            Self::Retry => 2,
-            Self::Dead => 3,
-        }
-    }
-
-    /// The status that a settlement leads to. No two lead to the same.
-    pub(crate) fn of(settlement: &Settlement) -> Self {
-        match settlement {
-            Settlement::Deferred { .. } => Self::New,
-            Settlement::Done => Self::Done,
-            Settlement::Retry { .. } => Self::Retry,
-            Settlement::Dead { .. } => Self::Dead,
-        }
-    }
-}
-
 backstop_core::choice! {
     /// What becomes of a row whose event was handled.
     #[derive(Default)]

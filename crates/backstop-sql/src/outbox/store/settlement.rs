@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
 use super::statements::{KEY, Statements, delta, key, push_claimed};
@@ -16,6 +17,28 @@ const ROWS_WITH_VALUES: usize = 100;
 
 /// Longer error texts are cut: a stack trace must not blow up the row.
 const MAX_ERROR_CHARS: usize = 4_000;
+
+impl Status {
+    /// In which order settlements are written: first those whose events would be handled again after a crash.
+    pub(crate) fn rank(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::New => 1,
+            Self::Retry => 2,
+            Self::Dead => 3,
+        }
+    }
+
+    /// The status that a settlement leads to. No two lead to the same.
+    pub(crate) fn of(settlement: &Settlement) -> Self {
+        match settlement {
+            Settlement::Deferred { .. } => Self::New,
+            Settlement::Done => Self::Done,
+            Settlement::Retry { .. } => Self::Retry,
+            Settlement::Dead { .. } => Self::Dead,
+        }
+    }
+}
 
 /// Rows that one statement settles: the same status, under the same claim or in the same generation, after as many
 /// failed tries.
@@ -178,8 +201,6 @@ impl Statements<'_> {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use backstop_core::delivery::Settlement;
 
     use super::*;
     use crate::store::Claim;
