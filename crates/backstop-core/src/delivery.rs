@@ -56,7 +56,7 @@ impl Delivery {
     }
 }
 
-/// The answer of a handler that returned normally. Errors are a [`Failure`](crate::Failure).
+/// The answer of a handler that returned normally. Errors are a [`Failure`].
 ///
 /// ```
 /// use std::time::Duration;
