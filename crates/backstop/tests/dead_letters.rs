@@ -240,5 +240,8 @@ async fn settings_that_cannot_be_used_are_named() {
     let pool = database.pool().await;
     let started = builder(&pool).source("").dead_letter_timeout(Duration::ZERO).start().await;
     let told = started.unwrap_err().to_string();
-    assert!(told.contains("dead_letter_timeout") && told.contains("source must not be empty"), "{told}");
+    assert!(
+        told.contains("dead-letter-timeout") && told.contains("source must be a text that is not empty"),
+        "{told}"
+    );
 }

@@ -36,7 +36,7 @@ backstop.yaml:3:9: outbox.mode: must be one of single-node, multi-node, ordered,
 backstop.yaml:5:10: outbox.database.url: must be a URL that begins with postgres:, mysql:, mariadb: or sqlite:
 backstop.yaml:6:12: outbox.database.table: must be a letter or underscore followed by letters, digits or underscores, at most 63 in all, not `order-events`
 backstop.yaml:8:5: outbox.dispatcher.workerCount: there is no such key; did you mean `worker-count`?
-backstop.yaml:9:19: outbox.dispatcher.max-attempts: must be a whole number from 1 to 1000000, not `ten`
+backstop.yaml:9:19: outbox.dispatcher.max-attempts: must be a whole number of at least 1, not `ten`
 backstop.yaml:11:20: outbox.retry.base-delay-ms: must be a time from 1ms to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `1 second`; a number alone is in milliseconds
 backstop.yaml:13:18: outbox.poller.skip-recent: must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `5`; a number alone says no unit
 backstop.yaml:16:14: outbox.handlers[0].http.url: must not name 10.0.0.7, which is not public: allow it with `allowed-networks` if that is intended

@@ -143,7 +143,7 @@ impl Kind {
     /// What is accepted, worded to follow "must be".
     pub fn rule(self) -> String {
         match self {
-            Self::Text => "a text".to_owned(),
+            Self::Text => "a text that is not empty".to_owned(),
             Self::Name => "a name of at most 40 small letters, digits and dashes".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Flag => "true or false".to_owned(),
