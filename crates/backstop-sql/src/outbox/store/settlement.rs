@@ -247,4 +247,25 @@ mod tests {
         assert_eq!((gathered[1].delays.len(), gathered[1].errors.len()), (2, 2));
         assert_eq!((gathered[3].delays.len(), gathered[3].errors.len()), (0, 1));
     }
+
+    /// A crash between two statements repeats what was handled and not yet written as such.
+    #[test]
+    fn what_was_handled_is_written_before_anything_else() {
+        let settle = |id: &str, settlement| Settle {
+            id: id.to_owned(),
+            claim: None,
+            attempts: None,
+            generation: None,
+            settlement,
+        };
+        let later = Duration::from_secs(1);
+        let settles = [
+            settle("a", Settlement::Deferred { after: later }),
+            settle("b", Settlement::Dead { error: "no".into() }),
+            settle("c", Settlement::Retry { after: later, error: "no".into() }),
+            settle("d", Settlement::Done),
+        ];
+        let order: Vec<_> = gather(&settles).iter().map(|group| group.status).collect();
+        assert_eq!(order, [Status::Done, Status::New, Status::Retry, Status::Dead]);
+    }
 }
