@@ -78,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
     let metrics = outbox.metrics();
     println!("{} appended, {} delivered", metrics.append.total(), metrics.dispatch_success.total());
     for dead in outbox.dead().query(&DeadFilter::default(), 10).await? {
-        println!("dead after {} try: {}", dead.tries, dead.error.unwrap_or_default());
+        println!("dead after {} attempt: {}", dead.attempts, dead.error.unwrap_or_default());
     }
     Ok(())
 }

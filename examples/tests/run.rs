@@ -28,7 +28,7 @@ fn outbox_sqlite_ships_what_can_be_shipped_and_shows_what_is_dead() {
         assert!(said.contains(line), "{line}:\n{said}");
     }
     assert!(said.contains("4 appended"), "{said}");
-    assert!(said.contains("dead after 1 try: address: no such street"), "{said}");
+    assert!(said.contains("dead after 1 attempt: address: no such street"), "{said}");
     assert!(!said.contains("never"), "{said}");
 }
 

@@ -69,7 +69,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// All tokens. Without any, whoever reaches the desk may look at it.
+/// All tokens. Without any, whoever reaches the dashboard may look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Access(Vec<Token>);
 

@@ -1,4 +1,4 @@
-//! What the desk looks at, gathered before it opens.
+//! What the dashboard looks at, gathered before it opens.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,21 +11,21 @@ use tokio::net::TcpListener;
 use crate::access::{Access, Token};
 use crate::config::{Config, TokenConfig};
 use crate::guard::Guard;
-use crate::routes::Desk;
+use crate::routes::Shared;
 use crate::watched::Watched;
 use crate::{AdminError, Listening, routes};
 
-/// The operator's desk before it opens: say what it watches, then [`bind`](Admin::bind) it.
+/// The dashboard before it opens: say what it watches, then [`bind`](Admin::bind) it.
 ///
 /// ```
 /// use backstop_admin::Admin;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let desk = Admin::new()
+/// let dashboard = Admin::new()
 ///     .metrics(|| "# no metrics yet\n".to_owned())
 ///     .bind("127.0.0.1:0".parse().unwrap())
 ///     .await?;
-/// assert!(desk.address().ip().is_loopback());
+/// assert!(dashboard.address().ip().is_loopback());
 /// # Ok::<(), backstop_admin::AdminError>(())
 /// # }).unwrap();
 /// ```
@@ -41,19 +41,19 @@ pub struct Admin {
 pub(crate) type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 impl Admin {
-    /// A desk that watches nothing.
+    /// A dashboard that watches nothing.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A desk with the names and tokens of these settings; [`bind`](Self::bind) it to their address.
+    /// A dashboard with the names and tokens of these settings; [`bind`](Self::bind) it to their address.
     ///
     /// ```
     /// use backstop_admin::{Admin, Config};
     ///
-    /// let config = Config { hosts: vec!["desk.example".to_owned()], ..Config::default() };
-    /// let desk = Admin::of(&config);
-    /// assert!(format!("{desk:?}").contains("desk.example"));
+    /// let config = Config { hosts: vec!["backstop.example".to_owned()], ..Config::default() };
+    /// let dashboard = Admin::of(&config);
+    /// assert!(format!("{dashboard:?}").contains("backstop.example"));
     /// ```
     pub fn of(config: &Config) -> Self {
         let tokens = config.tokens.iter().filter_map(TokenConfig::token);
@@ -73,7 +73,7 @@ impl Admin {
         self
     }
 
-    /// Lets in only who holds one of these tokens, beside those added before. Without any, whoever reaches the desk
+    /// Lets in only who holds one of these tokens, beside those added before. Without any, whoever reaches the dashboard
     /// may look at it.
     ///
     /// ```
@@ -101,7 +101,7 @@ impl Admin {
 
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
-    /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the desk can read every
+    /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the dashboard can read every
     /// event's metadata.
     pub async fn bind(self, address: SocketAddr) -> Result<Listening, AdminError> {
         if !address.ip().is_loopback() && self.tokens.is_empty() {
@@ -112,8 +112,8 @@ impl Admin {
         let address = listener.local_addr().map_err(fault)?;
         let access = Arc::new(Access::new(self.tokens));
         let guard = Guard::new(address.ip(), self.hosts, access.clone());
-        let desk = Desk { watched: Watched::new(self.components), metrics: self.metrics, access };
-        Ok(Listening::new(listener, address, routes::router(desk, guard)))
+        let dashboard = Shared { watched: Watched::new(self.components), metrics: self.metrics, access };
+        Ok(Listening::new(listener, address, routes::router(dashboard, guard)))
     }
 }
 

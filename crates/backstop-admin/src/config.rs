@@ -1,24 +1,24 @@
-//! What the operator's desk is set up with: every setting, once.
+//! What the dashboard is set up with: every setting, once.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use backstop_core::config;
-use backstop_core::config::{Kind, Parsed};
+use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::setting::Faults;
 
 use crate::access::{Role, Token};
 
 config! {
-    /// What the operator's desk is set up with. [`Admin::of`](crate::Admin::of) begins one.
+    /// What the dashboard is set up with. [`Admin::of`](crate::Admin::of) begins one.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// Whether the page, `/health` and `/metrics` are served.
-        enabled: bool = true => "enabled": one(Kind::Flag);
+        enabled: bool = true => "enabled": one(ValueKind::Flag);
         /// Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.
         address: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7878)
             => "address": one(ADDRESS);
         /// The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.
-        hosts: Vec<String> = Vec::new() => "hosts": many(Kind::Text), unset("names of this machine only");
+        hosts: Vec<String> = Vec::new() => "hosts": many(ValueKind::Text), unset("names of this machine only");
         /// Who may look. `backstop token` makes one. With any of them, nobody is let in without.
         tokens: Vec<TokenConfig> = Vec::new() => "tokens": groups;
     }
@@ -30,7 +30,7 @@ config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct TokenConfig {
         /// Whose it is, for the log.
-        name: String = String::new() => "name": one(Kind::Name), required("so that the log can say whose it is");
+        name: String = String::new() => "name": one(ValueKind::Name), required("so that the log can say whose it is");
         /// What its holder may do.
         role: Role = Role::Viewer => "role": one(Role::KIND);
         /// The hash of the token.
@@ -38,7 +38,7 @@ config! {
     }
 }
 
-const ADDRESS: Kind = Kind::Parsed(&Parsed {
+const ADDRESS: ValueKind = ValueKind::Parsed(&Parsed {
     word: "address and port",
     rule: "an IP address and a port such as 127.0.0.1:7878",
     secret: false,
@@ -49,7 +49,7 @@ const ADDRESS: Kind = Kind::Parsed(&Parsed {
 });
 
 /// In its place the token itself is given easily, so it is treated as one.
-const HASH: Kind = Kind::Parsed(&Parsed {
+const HASH: ValueKind = ValueKind::Parsed(&Parsed {
     word: "SHA-256",
     rule: "the 64 hexadecimal digits that `backstop token` prints",
     secret: true,

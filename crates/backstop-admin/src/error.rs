@@ -1,8 +1,8 @@
-//! Why the desk could not be opened.
+//! Why the dashboard could not be opened.
 
 use std::net::SocketAddr;
 
-/// Why the desk could not be opened. Each message is a sentence that says what to do.
+/// Why the dashboard could not be opened. Each message is a sentence that says what to do.
 ///
 /// ```
 /// use backstop_admin::{Admin, AdminError};

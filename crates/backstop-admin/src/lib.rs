@@ -1,4 +1,4 @@
-//! The operator's desk: one page that says where events are, and the API, health and metrics behind it.
+//! The dashboard: one page that says where events are, and the API, health and metrics behind it.
 //!
 //! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so
 //! whatever implements that trait appears on the page. It listens on loopback, and elsewhere only for holders of a
@@ -37,10 +37,10 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let shutdown = Shutdown::new();
-//! let desk = Admin::new().watch(Arc::new(Orders)).bind("127.0.0.1:0".parse().unwrap()).await?;
-//! println!("the dashboard is at {}", desk.url());
+//! let dashboard = Admin::new().watch(Arc::new(Orders)).bind("127.0.0.1:0".parse().unwrap()).await?;
+//! println!("the dashboard is at {}", dashboard.url());
 //! # shutdown.begin();
-//! desk.serve(shutdown).await; // until the shutdown begins
+//! dashboard.serve(shutdown).await; // until the shutdown begins
 //! # Ok::<(), backstop_admin::AdminError>(())
 //! # }).unwrap();
 //! ```

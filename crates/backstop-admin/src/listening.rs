@@ -1,4 +1,4 @@
-//! The open desk: connections taken, bounded and ended.
+//! The open dashboard: connections taken, bounded and ended.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -30,18 +30,18 @@ const LIFE: Duration = Duration::from_secs(60);
 /// How long a request that is being answered may take to finish once its connection is to end.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// The operator's desk on its port, ready to [`serve`](Listening::serve).
+/// The dashboard on its port, ready to [`serve`](Listening::serve).
 ///
 /// ```
 /// use backstop_admin::Admin;
 /// use backstop_core::Shutdown;
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-/// let desk = Admin::new().bind("127.0.0.1:0".parse().unwrap()).await?;
-/// assert_ne!(desk.address().port(), 0); // the port that was found
+/// let dashboard = Admin::new().bind("127.0.0.1:0".parse().unwrap()).await?;
+/// assert_ne!(dashboard.address().port(), 0); // the port that was found
 ///
 /// let shutdown = Shutdown::new();
-/// let serving = tokio::spawn(desk.serve(shutdown.child()));
+/// let serving = tokio::spawn(dashboard.serve(shutdown.child()));
 /// shutdown.begin();
 /// serving.await.unwrap();
 /// # Ok::<(), backstop_admin::AdminError>(())
@@ -58,7 +58,7 @@ impl Listening {
         Self { listener, address, router }
     }
 
-    /// Where the desk is: the port is the one it got if a free one was asked for.
+    /// Where the dashboard is: the port is the one it got if a free one was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

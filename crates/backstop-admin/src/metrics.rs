@@ -28,8 +28,8 @@ const UPKEEP: Duration = Duration::from_secs(5);
 /// orders.dispatch_success.increment();
 /// assert!(prometheus.render().contains("orders_outbox_dispatch_success 1"));
 ///
-/// let desk = Admin::new().metrics(move || prometheus.render());
-/// # drop(desk);
+/// let dashboard = Admin::new().metrics(move || prometheus.render());
+/// # drop(dashboard);
 /// # Ok::<(), backstop_admin::AdminError>(())
 /// ```
 pub fn install() -> Result<PrometheusHandle, AdminError> {

@@ -18,14 +18,14 @@ use crate::page;
 use crate::watched::Watched;
 
 /// What the handlers share.
-pub(crate) struct Desk {
+pub(crate) struct Shared {
     pub(crate) watched: Watched,
     pub(crate) metrics: Option<Render>,
     pub(crate) access: Arc<Access>,
 }
 
 /// Every route, behind the guard.
-pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
+pub(crate) fn router(shared: Shared, guard: Guard) -> Router {
     let mut router = Router::new()
         .route("/api/v1/components", get(components))
         .route("/health", get(health))
@@ -36,7 +36,7 @@ pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
     router
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Arc::new(desk))
+        .with_state(Arc::new(shared))
         .layer(DefaultBodyLimit::max(guard::BODY_LIMIT))
         // The last layer is the first to see a request: what the guard refuses reaches no route, and its
         // refusals carry the security headers too.
@@ -44,20 +44,20 @@ pub(crate) fn router(desk: Desk, guard: Guard) -> Router {
         .layer(middleware::map_response(guard::harden))
 }
 
-async fn components(State(desk): State<Arc<Desk>>) -> Response {
-    ([(CACHE_CONTROL, "no-store")], Json(desk.watched.reports().await)).into_response()
+async fn components(State(shared): State<Arc<Shared>>) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(shared.watched.reports().await)).into_response()
 }
 
 /// Open to everybody, because those who ask for it most (load balancers, orchestrators) hold no token; without one it
 /// is a word and nothing else.
-async fn health(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
-    let checkup = Checkup::of(desk.watched.reports().await);
-    let checkup = if desk.access.knows(&headers) { checkup } else { checkup.in_a_word() };
+async fn health(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let checkup = Checkup::of(shared.watched.reports().await);
+    let checkup = if shared.access.knows(&headers) { checkup } else { checkup.in_a_word() };
     ([(CACHE_CONTROL, "no-store")], checkup).into_response()
 }
 
-async fn metrics(State(desk): State<Arc<Desk>>, uri: Uri) -> Response {
-    match &desk.metrics {
+async fn metrics(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {
+    match &shared.metrics {
         Some(render) => {
             let headers =
                 [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8"), (CACHE_CONTROL, "no-store")];

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a report serves everybody who asks: ten open dashboards cost a database as much as one.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// The components that the desk shows, in the order they were added.
+/// The components that the dashboard shows, in the order they were added.
 pub(crate) struct Watched(Vec<Arc<Component>>);
 
 impl Watched {

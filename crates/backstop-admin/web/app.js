@@ -45,7 +45,7 @@ async function request() {
   });
   if (answer.status === 401) {
     if (at("access").hidden) token.ask(at("access"), ask);
-    throw new Error("This desk is for holders of an access token.");
+    throw new Error("This dashboard needs an access token.");
   }
   if (!answer.ok) throw new Error(`The server answered ${answer.status}.`);
   return { reports: await answer.json(), now: serverTime(answer) };

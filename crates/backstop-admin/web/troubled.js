@@ -3,7 +3,7 @@
 import { el, list, mark, say } from "./dom.js";
 import { count, duration, number, tone, visible } from "./words.js";
 
-const COLUMNS = ["Event", "About", "Place", "Error", "Next try"];
+const COLUMNS = ["Event", "About", "Place", "Error", "Next attempt"];
 const SHORT = 180; // characters of an error that are shown without asking
 
 export function create() {
@@ -43,7 +43,7 @@ function row() {
   return el("tr", { role: "row" },
     cell(0, el("div", { class: "type" }), el("code", { class: "id" })),
     cell(1, el("div", { class: "aggregate" }), el("div", { class: "aggregate-id" })),
-    cell(2, el("div", { class: "chip" }), el("div", { class: "tries" })),
+    cell(2, el("div", { class: "chip" }), el("div", { class: "attempts" })),
     cell(3, el("div", { class: "error" })),
     cell(4, el("div", { class: "next" }), el("div", { class: "age" })));
 }
@@ -56,10 +56,10 @@ function refresh(node, event, now) {
   say(find("aggregate-id"), visible(event.aggregate_id ?? ""));
   say(find("chip"), event.place);
   mark(find("chip"), "data-tone", tone(event.place));
-  say(find("tries"), event.tries === 1 ? "1 try" : `${number(event.tries)} tries`);
+  say(find("attempts"), event.attempts === 1 ? "1 attempt" : `${number(event.attempts)} attempts`);
   explain(find("error"), visible(event.error ?? "No error was recorded."));
-  say(find("next"), next(event.next_try_at, now));
-  mark(find("next"), "title", event.next_try_at ?? "It is not tried again by itself.");
+  say(find("next"), next(event.next_attempt_at, now));
+  mark(find("next"), "title", event.next_attempt_at ?? "It is not tried again by itself.");
   say(find("age"), `${duration(Math.max(0, now - Date.parse(event.occurred_at)))} old`);
   mark(find("age"), "title", `It happened at ${event.occurred_at}.`);
 }

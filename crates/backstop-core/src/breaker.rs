@@ -7,36 +7,36 @@ use serde_json::Value;
 
 use crate::clock::Tick;
 use crate::config;
-use crate::config::{Kind, Parsed, Setting};
+use crate::config::{Parsed, Setting, ValueKind};
 
 config! {
     /// When a breaker opens and how it closes again.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// Opens when this share of the calls in the window failed, in percent.
-        failure_rate_threshold: f64 = 50.0 => "failure-rate-threshold": one(Kind::Percent);
+        failure_rate_threshold: f64 = 50.0 => "failure-rate-threshold": one(ValueKind::Percent);
         /// Opens when this share of the calls in the window was slow, in percent.
         slow_call_rate_threshold: Option<f64> = Some(80.0)
-            => "slow-call-rate-threshold": one(Kind::Percent), unset("slow calls do not open it");
+            => "slow-call-rate-threshold": one(ValueKind::Percent), unset("slow calls do not open it");
         /// A call that takes at least this long is slow.
-        slow_call_duration: Duration = Duration::from_secs(5) => "slow-call-duration-ms": one(Kind::MILLIS);
+        slow_call_duration: Duration = Duration::from_secs(5) => "slow-call-duration-ms": one(ValueKind::MILLIS);
         /// Which calls the rates are taken over: the last so many, or those that ended within a time.
         window: Window = Window::Calls(100) => "sliding-window-size": one(WINDOW);
         /// Rates mean nothing before this many calls.
-        minimum_calls: u32 = 10 => "minimum-number-of-calls": one(Kind::AT_LEAST_ONE);
+        minimum_calls: u32 = 10 => "minimum-number-of-calls": one(ValueKind::AT_LEAST_ONE);
         /// Opens after this many failures in a row, whatever the rates say.
         consecutive_failures: Option<u32> = None
-            => "consecutive-failures": one(Kind::AT_LEAST_ONE), unset("the rates alone open it");
+            => "consecutive-failures": one(ValueKind::AT_LEAST_ONE), unset("the rates alone open it");
         /// How long it stays open before it lets probes through.
         wait_in_open: Duration = Duration::from_secs(60)
-            => "wait-duration-in-open-state-ms": one(Kind::MILLIS);
+            => "wait-duration-in-open-state-ms": one(ValueKind::MILLIS);
         /// How many probes decide whether it closes.
         half_open_calls: u32 = 5
-            => "permitted-number-of-calls-in-half-open-state": one(Kind::AT_LEAST_ONE);
+            => "permitted-number-of-calls-in-half-open-state": one(ValueKind::AT_LEAST_ONE);
     }
 }
 
-const WINDOW: Kind = Kind::Parsed(&Parsed {
+const WINDOW: ValueKind = ValueKind::Parsed(&Parsed {
     word: "number of calls, or time",
     rule: "a number of calls such as 100, up to a million, or a time such as 60s",
     secret: false,
@@ -58,13 +58,13 @@ pub enum Window {
 impl Window {
     fn parse(text: &str) -> Option<Self> {
         let text = Value::from(text);
-        let calls = Setting::read(&text, Kind::AT_LEAST_ONE).map(Self::Calls);
-        calls.or_else(|_| Setting::read(&text, Kind::TIME).map(Self::Time)).ok()
+        let calls = Setting::read(&text, ValueKind::AT_LEAST_ONE).map(Self::Calls);
+        calls.or_else(|_| Setting::read(&text, ValueKind::TIME).map(Self::Time)).ok()
     }
 }
 
 impl Setting for Window {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         let text: String = Setting::read(value, kind)?;
         Self::parse(&text).ok_or_else(|| format!("must be {}", kind.rule()))
     }
@@ -76,10 +76,10 @@ impl Setting for Window {
         }
     }
 
-    fn broken_rules(&self, _: Kind) -> Vec<String> {
+    fn broken_rules(&self, _: ValueKind) -> Vec<String> {
         match self {
-            Self::Calls(calls) => calls.broken_rules(Kind::AT_LEAST_ONE),
-            Self::Time(time) => time.broken_rules(Kind::TIME),
+            Self::Calls(calls) => calls.broken_rules(ValueKind::AT_LEAST_ONE),
+            Self::Time(time) => time.broken_rules(ValueKind::TIME),
         }
     }
 }

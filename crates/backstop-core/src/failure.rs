@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::event::PayloadError;
@@ -36,11 +37,14 @@ pub enum Kind {
 /// let busy = Failure::retry_after(Duration::from_secs(30)).class_is("http-429").message_is("slow down");
 /// assert_eq!(busy.to_string(), "http-429: slow down");
 /// ```
+///
+/// A clone shares the cause, so that one failure can be told to every event of a batch.
+#[derive(Clone)]
 pub struct Failure {
     class: Cow<'static, str>,
     kind: Kind,
     message: Option<String>,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Failure {
@@ -94,7 +98,7 @@ impl Failure {
 
     /// Keeps the error that caused it.
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 

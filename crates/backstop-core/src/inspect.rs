@@ -101,11 +101,11 @@ pub struct Troubled {
     /// The place it is in, by the name of a [`Place`].
     pub place: &'static str,
     /// How often its handler was called.
-    pub tries: u32,
+    pub attempts: u32,
     /// What went wrong last.
     pub error: Option<String>,
     /// When it happened.
     pub occurred_at: Timestamp,
     /// When it is tried again, if it is.
-    pub next_try_at: Option<Timestamp>,
+    pub next_attempt_at: Option<Timestamp>,
 }

@@ -91,9 +91,9 @@ crate::config! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Exponential {
         /// The delay after the first failure; each further one doubles it.
-        base: Duration = Duration::from_millis(200) => "base-delay-ms": one(config::Kind::MILLIS);
+        base: Duration = Duration::from_millis(200) => "base-delay-ms": one(config::ValueKind::MILLIS);
         /// The most that doubling leads to.
-        max: Duration = Duration::from_secs(60) => "max-delay-ms": one(config::Kind::MILLIS);
+        max: Duration = Duration::from_secs(60) => "max-delay-ms": one(config::ValueKind::MILLIS);
     }
 }
 

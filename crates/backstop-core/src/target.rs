@@ -1,9 +1,8 @@
-//! Targets: the other ends that relays send to, each with a standing: whether it may be called now, and what
-//! its last answers said about it.
+//! Targets: where relays send, each with its availability: whether it may be called now, and why not.
 //!
-//! A relay asks for leave ([`Target::admit`]), makes its request, judges it ([`Verdict`]) and lets the
-//! [`Permit`] rule what becomes of the event ([`Ruling`]). A target that is *away* puts events off, with no try
-//! counted and paced by a [breaker](crate::breaker), so that an outage of an hour buries nothing.
+//! A relay asks for leave ([`Target::admit`]), makes its request, judges it ([`Verdict`]), and the [`Permit`] turns the
+//! verdict into the handler's answer. While a target is *unavailable* its events are deferred: no attempt is counted,
+//! and a [breaker](crate::breaker) paces the probes, so an outage of an hour buries nothing.
 
 mod config;
 mod report;
@@ -15,17 +14,16 @@ use std::time::Duration;
 
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
-use crate::failure::Kind;
 use crate::redact::redacted;
 use crate::retry::Jitter;
 use crate::{Failure, Outcome, telemetry};
 
 pub use config::{Config, DEFAULT_SOURCE, default_breaker};
-pub use verdict::{Refusal, Ruling, Verdict};
+pub use verdict::{Verdict, unwritable};
 
 use config::Pace;
 
-/// Where a relay's events go, as an operator sees it. A cheap handle: clones share one standing.
+/// Where a relay's events go, as an operator sees it. A cheap handle: clones share its state.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -36,7 +34,7 @@ use config::Pace;
 /// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
 /// let permit = target.admit(Jitter::random()).expect("nothing speaks against it");
 /// let away = Verdict::Unavailable { wait: None, why: "no route to host".to_owned() };
-/// assert!(matches!(permit.rule(away, Jitter::random()), Ok(Outcome::RetryAfter(_))));
+/// assert!(matches!(permit.answer(away, Jitter::random()), Ok(Outcome::RetryAfter(_))));
 ///
 /// target.disable(); // as an answer of 410 does
 /// assert_eq!(target.status(), Status::Disabled);
@@ -50,7 +48,7 @@ struct Inner {
     name: String,
     clock: Arc<dyn Clock>,
     pace: Pace,
-    standing: Mutex<Standing>,
+    availability: Mutex<Availability>,
     metrics: telemetry::Target,
 }
 
@@ -103,12 +101,12 @@ impl From<&str> for Name {
     }
 }
 
-struct Standing {
+struct Availability {
     breaker: Breaker,
-    /// Until when the target asked to be left alone.
+    /// Until when the target asked us to wait.
     held_until: Option<Tick>,
     disabled: bool,
-    /// Why the last try that says something about the target went wrong; none after a good one.
+    /// Why the last request that says something about the target went wrong; none after a good one.
     trouble: Option<String>,
 }
 
@@ -118,7 +116,7 @@ struct Standing {
 pub enum Status {
     /// It is called.
     Available,
-    /// It is left alone for now; the text says why.
+    /// It is not called for now; the text says why.
     Unavailable(String),
     /// It said that it is gone, or somebody disabled it: nothing is sent until it is enabled.
     Disabled,
@@ -128,12 +126,19 @@ impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let breaker = Breaker::new(config.breaker.clone());
-        let standing = Standing { breaker, held_until: None, disabled: false, trouble: None };
+        let availability = Availability { breaker, held_until: None, disabled: false, trouble: None };
         let name = name.into();
         let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
         let pace = config.pace();
-        Self(Arc::new(Inner { kind, name: name.text, clock, pace, standing: Mutex::new(standing), metrics }))
+        Self(Arc::new(Inner {
+            kind,
+            name: name.text,
+            clock,
+            pace,
+            availability: Mutex::new(availability),
+            metrics,
+        }))
     }
 
     /// Its name, as operators know it.
@@ -143,86 +148,87 @@ impl Target {
 
     /// Whether it is called now, and if not, why.
     pub fn status(&self) -> Status {
-        self.standing().status(self.0.clock.ticks())
+        self.availability().status(self.0.clock.ticks())
     }
 
-    /// A ruling as a sink tells it. What is put off has failed there: whoever calls a sink keeps what it does not take.
-    pub fn told_to_sender(&self, ruling: Ruling) -> Result<(), Failure> {
-        match ruling {
+    /// A relay's answer as that of a sink. What is deferred has failed there: whoever calls a sink keeps what it does not
+    /// take.
+    pub fn as_sink_answer(&self, answer: Result<Outcome, Failure>) -> Result<(), Failure> {
+        match answer {
             Ok(Outcome::Done) => Ok(()),
-            Err(refusal) => Err(refusal.into()),
+            Err(failure) => Err(failure),
             Ok(Outcome::RetryAfter(wait)) => {
-                let standing = self.standing();
-                let what = if standing.disabled { "is disabled" } else { "is unavailable for now" };
-                let why = standing.trouble.as_deref().unwrap_or("it gave no reason");
+                let availability = self.availability();
+                let what = if availability.disabled { "is disabled" } else { "is unavailable for now" };
+                let why = availability.trouble.as_deref().unwrap_or("it gave no reason");
                 let why = format!("the target {what}: {why}");
-                drop(standing);
+                drop(availability);
                 Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
             }
             Ok(other) => Err(Failure::permanent("refused", other.reason().unwrap_or_default())),
         }
     }
 
-    /// Whether its events are parked: it said that it is gone, or [`disable`](Self::disable) was called.
+    /// Whether nothing is sent to it: it said that it is gone, or [`disable`](Self::disable) was called.
     pub fn is_disabled(&self) -> bool {
-        self.standing().disabled
+        self.availability().disabled
     }
 
-    /// Stops sending. Events are parked: put off, with no try counted, until it is enabled again.
+    /// Stops sending. Its events are deferred until it is enabled again.
     pub fn disable(&self) {
-        self.standing().disabled = true;
+        self.availability().disabled = true;
         self.0.metrics.available.set(0);
     }
 
-    /// Sends again. An event that was parked comes when its time is over.
+    /// Sends again. An event that was deferred comes when its time is over.
     pub fn enable(&self) {
-        let mut standing = self.standing();
-        standing.disabled = false;
-        standing.held_until = None;
-        let is_available = standing.status(self.0.clock.ticks()) == Status::Available;
-        drop(standing);
+        let mut availability = self.availability();
+        availability.disabled = false;
+        availability.held_until = None;
+        let is_available = availability.status(self.0.clock.ticks()) == Status::Available;
+        drop(availability);
         self.0.metrics.available.set(u64::from(is_available));
     }
 
-    /// Leave to make one request with one event, or how long to put the event off.
+    /// Leave to make one request with one event, or how long to defer the event.
     pub fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
         self.admit_many(1, jitter)
     }
 
-    /// Leave to make one request with so many events, or how long to put them off. They are counted one by one, and only
+    /// Leave to make one request with so many events, or how long to defer them. They are counted one by one, and only
     /// when it is known what becomes of them: a batch that is refused counts for nothing, since each of its events is then
     /// sent alone.
     pub fn admit_many(&self, events: u64, jitter: Jitter) -> Result<Permit, Duration> {
         let Inner { pace, clock, .. } = &*self.0;
         let now = clock.ticks();
-        let mut standing = self.standing();
-        let admitted = standing.admit(now, *pace, jitter);
-        drop(standing);
+        let mut availability = self.availability();
+        let admitted = availability.admit(now, *pace, jitter);
+        drop(availability);
         match admitted {
             Ok(admission) => {
                 Ok(Permit { target: self.clone(), admission: Some(admission), began: now, events })
             }
             Err(wait) => {
-                self.0.metrics.put_off.add(events);
+                self.0.metrics.deferred.add(events);
                 Err(wait)
             }
         }
     }
 
-    fn count(&self, ruling: &Ruling, events: u64, status: &Status) {
+    fn count(&self, answer: &Result<Outcome, Failure>, events: u64, status: &Status) {
         let metrics = &self.0.metrics;
-        match ruling {
+        match answer {
             Ok(Outcome::Done) => metrics.delivered.add(events),
-            Ok(Outcome::RetryAfter(_)) => metrics.put_off.add(events),
-            // Of a batch that was refused each event is tried, and counted, alone.
+            Ok(Outcome::RetryAfter(_)) => metrics.deferred.add(events),
+            // Of a batch that was refused each event is sent, and counted, alone.
             _ if events == 1 => metrics.failed.increment(),
             _ => {}
         }
         metrics.available.set(u64::from(*status == Status::Available));
     }
 
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.0.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn availability(&self) -> MutexGuard<'_, Availability> {
+        self.0.availability.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -232,10 +238,10 @@ impl fmt::Debug for Target {
     }
 }
 
-impl Standing {
+impl Availability {
     fn status(&mut self, now: Tick) -> Status {
         let held = self.held_until.is_some_and(|until| until > now);
-        let left_alone = match self.breaker.poll(now) {
+        let circuit_open = match self.breaker.poll(now) {
             State::Open => true,
             // A probe that went well says enough: the next may be days away.
             State::HalfOpen => self.trouble.is_some(),
@@ -243,8 +249,8 @@ impl Standing {
         };
         if self.disabled {
             Status::Disabled
-        } else if held || left_alone {
-            Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked for patience".to_owned()))
+        } else if held || circuit_open {
+            Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked us to wait".to_owned()))
         } else {
             Status::Available
         }
@@ -252,7 +258,7 @@ impl Standing {
 
     fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
         if self.disabled {
-            return Err(pace.park);
+            return Err(pace.disabled_pause);
         }
         if let Some(until) = self.held_until.filter(|until| *until > now) {
             return Err(until.since(now).saturating_add(pace.spread(jitter)));
@@ -263,7 +269,7 @@ impl Standing {
         })
     }
 
-    /// How long to put off an event whose target turned out to be away.
+    /// How long to defer an event whose target turned out to be unavailable.
     fn wait(&mut self, asked: Option<Duration>, now: Tick, pace: Pace, jitter: Jitter) -> Duration {
         let asked = asked.filter(|wait| !wait.is_zero());
         if let Some(wait) = asked {
@@ -290,8 +296,8 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Notes what the request said about the target, and rules what becomes of the event.
-    pub fn rule(mut self, verdict: Verdict, jitter: Jitter) -> Ruling {
+    /// Notes what the request said about the target, and answers what becomes of the event.
+    pub fn answer(mut self, verdict: Verdict, jitter: Jitter) -> Result<Outcome, Failure> {
         let target = self.target.clone();
         let Inner { clock, pace, .. } = &*target.0;
         let now = clock.ticks();
@@ -299,57 +305,56 @@ impl Permit {
         if !matches!(verdict, Verdict::Blocked(_)) {
             target.0.metrics.request_duration.record(took);
         }
-        let mut standing = target.standing();
-        let before = standing.breaker.state();
+        let mut availability = target.availability();
+        let before = availability.breaker.state();
         // What says nothing about the target leaves the admission to be given back.
         if let Some(good) = speaks_well(&verdict)
             && let Some(admission) = self.admission.take()
         {
-            standing.breaker.record(admission, good, took, now);
+            availability.breaker.record(admission, good, took, now);
         }
-        let ruling = match verdict {
+        let answer = match verdict {
             Verdict::Done => Ok(Outcome::Done),
-            Verdict::Failed(refusal) => {
-                standing.trouble = (refusal.kind != Kind::Permanent)
-                    .then(|| redacted(&format!("{}: {}", refusal.class, refusal.message)).into_owned());
-                Err(refusal)
+            Verdict::Failed(failure) => {
+                availability.trouble = failure.is_recoverable().then(|| failure.to_string());
+                Err(failure)
             }
-            Verdict::Blocked(refusal) => Err(refusal),
+            Verdict::Blocked(failure) => Err(failure),
             Verdict::Gone(why) => {
-                standing.disabled = true;
-                standing.trouble = Some(redacted(&why).into_owned());
-                Ok(Outcome::RetryAfter(pace.park))
+                availability.disabled = true;
+                availability.trouble = Some(redacted(&why).into_owned());
+                Ok(Outcome::RetryAfter(pace.disabled_pause))
             }
             Verdict::Unavailable { wait, why } => {
-                standing.trouble = Some(redacted(&why).into_owned());
-                Ok(Outcome::RetryAfter(standing.wait(wait, now, *pace, jitter)))
+                availability.trouble = Some(redacted(&why).into_owned());
+                Ok(Outcome::RetryAfter(availability.wait(wait, now, *pace, jitter)))
             }
         };
-        if ruling == Ok(Outcome::Done) {
-            standing.trouble = None;
+        if matches!(answer, Ok(Outcome::Done)) {
+            availability.trouble = None;
         }
-        let (after, status) = (standing.breaker.state(), standing.status(now));
+        let (after, status) = (availability.breaker.state(), availability.status(now));
         // Whoever reads the log may be slow, and nobody else should wait for that.
-        drop(standing);
+        drop(availability);
         tell_changes(target.name(), before, after, &status);
-        target.count(&ruling, self.events, &status);
-        ruling
+        target.count(&answer, self.events, &status);
+        answer
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take() {
-            self.target.standing().breaker.cancel(admission);
+            self.target.availability().breaker.cancel(admission);
         }
     }
 }
 
-/// What a verdict says about the target's health, if anything. A refusal is an answer like any other.
+/// What a verdict says about the target's health, if anything. A permanent failure is an answer like any other.
 fn speaks_well(verdict: &Verdict) -> Option<bool> {
     match verdict {
         Verdict::Done => Some(true),
-        Verdict::Failed(refusal) => Some(refusal.kind == Kind::Permanent),
+        Verdict::Failed(failure) => Some(!failure.is_recoverable()),
         Verdict::Unavailable { .. } => Some(false),
         Verdict::Gone(_) | Verdict::Blocked(_) => None,
     }

@@ -16,14 +16,14 @@ pub struct Metric {
     /// The name behind the prefix.
     pub name: &'static str,
     /// Counter, gauge or histogram.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// One sentence for whoever reads a dashboard.
     pub help: &'static str,
 }
 
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only ever grows while the process runs.
     Counter,
     /// Shows the value of now.
@@ -32,7 +32,7 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The upper bounds of the buckets, in seconds; none for what is no histogram.
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
@@ -126,7 +126,7 @@ macro_rules! component {
         $($field:ident: $kind:ident $name:literal, $help:literal;)*
     ) => {
         const $all: [Metric; [$($name),*].len()] =
-            [$(Metric { name: $name, kind: Kind::$kind, help: $help }),*];
+            [$(Metric { name: $name, kind: MetricKind::$kind, help: $help }),*];
 
         $(#[$doc])*
         #[derive(Debug)]
@@ -174,8 +174,8 @@ component! {
     enqueue_cold: Counter "enqueue.cold", "Events the poller enqueued.";
     dispatch_success: Counter "dispatch.success", "Events handled.";
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
-    dispatch_dead: Counter "dispatch.dead", "Events buried: no further try.";
-    dispatch_deferred: Counter "dispatch.deferred", "Events their handler put off.";
+    dispatch_dead: Counter "dispatch.dead", "Events given up and buried.";
+    dispatch_deferred: Counter "dispatch.deferred", "Events that their handler deferred; no attempt is counted.";
     dispatch_duration: Histogram "dispatch.duration.seconds", "How long each call of a handler took, in seconds.";
     delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; a delay that was asked for is part of it.";
     append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
@@ -215,7 +215,7 @@ component! {
     /// ```
     Target, TARGET, prefix "target",
     delivered: Counter "delivered", "Events that the target confirmed.";
-    put_off: Counter "put.off", "Events put off because the target is away; no try is counted.";
+    deferred: Counter "deferred", "Events deferred because the target is unavailable; no attempt is counted.";
     failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
     request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever came of it.";
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_histogram_says_its_unit_and_its_buckets_rise() {
         for metric in catalogue().iter().flat_map(|(_, metrics)| *metrics) {
-            let is_histogram = metric.kind == Kind::Histogram;
+            let is_histogram = metric.kind == MetricKind::Histogram;
             assert_eq!(metric.name.ends_with(".seconds"), is_histogram, "{}", metric.name);
             assert_eq!(metric.kind.buckets().is_some(), is_histogram, "{}", metric.name);
         }

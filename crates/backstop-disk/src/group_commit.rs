@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::Error;
-use queue::{Busy, Next, Place, Queue};
+use queue::{Busy, Next, Queue, Seat};
 
 /// How many items may wait to be written. More wait outside, where their senders wait anyway.
 const MAX_WAITING: usize = 1024;
@@ -75,9 +75,9 @@ impl<T: Send + 'static> GroupCommit<T> {
         // Before the threads: if one cannot be started, the others end with the handle.
         let started = Self(Arc::clone(&shared));
         for (number, mut commit) in commits.into_iter().enumerate() {
-            let place = if number == 0 { Place::First } else { Place::Behind };
+            let seat = if number == 0 { Seat::First } else { Seat::Behind };
             let shared = Arc::clone(&shared);
-            thread::Builder::new().name(name.to_owned()).spawn(move || shared.run(place, &mut commit))?;
+            thread::Builder::new().name(name.to_owned()).spawn(move || shared.run(seat, &mut commit))?;
         }
         Ok(started)
     }
@@ -112,10 +112,10 @@ impl<T> Drop for Alarm<'_, T> {
 }
 
 impl<T> Shared<T> {
-    fn run(&self, place: Place, commit: &mut impl Commit<T>) {
+    fn run(&self, seat: Seat, commit: &mut impl Commit<T>) {
         let _alarm = Alarm(self);
         loop {
-            match self.queue.next(place, commit.most(), commit.idle()) {
+            match self.queue.next(seat, commit.most(), commit.idle()) {
                 Next::Write(batch, busy) => self.write(commit, batch, &busy),
                 Next::Idle => commit.leave(),
                 Next::End => break,

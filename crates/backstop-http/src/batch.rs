@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use backstop_core::target::Ruling;
+use backstop_core::{Failure, Outcome};
 use tokio::sync::oneshot;
 
 /// One event on its way into a batch.
@@ -15,7 +15,7 @@ pub(crate) struct Item {
     /// The event in the JSON format.
     pub(crate) text: String,
     /// Whom to tell what became of it.
-    pub(crate) answer: oneshot::Sender<Ruling>,
+    pub(crate) answer: oneshot::Sender<Result<Outcome, Failure>>,
 }
 
 /// The batch that is being gathered.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backstop_core::breaker;
 use backstop_core::config;
-use backstop_core::config::{Config as _, Kind, Parsed, Secret};
+use backstop_core::config::{Config as _, Parsed, Secret, ValueKind};
 use backstop_core::setting::Faults;
 use backstop_core::target;
 use hyper::HeaderMap;
@@ -23,8 +23,8 @@ const AGENT: HeaderValue = HeaderValue::from_static(concat!("backstop/", env!("C
 const LEAST_HEAD_BYTES: u64 = 8192;
 /// Longer times mean nothing, and adding them up would overflow.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-const TIME: Kind = Kind::time(Duration::from_millis(1), YEAR);
-const TIME_OR_ZERO: Kind = Kind::time(Duration::ZERO, YEAR);
+const TIME: ValueKind = ValueKind::time(Duration::from_millis(1), YEAR);
+const TIME_OR_ZERO: ValueKind = ValueKind::time(Duration::ZERO, YEAR);
 /// Headers that follow from the event, from its signature or from the connection.
 const OURS: [&str; 9] = [
     "content-type",
@@ -71,17 +71,17 @@ config! {
         /// Where events are sent, by POST. In a settings file `env:NAME` or `file:PATH` if its path holds a token.
         url: Secret = Secret::default() => "url": one(URL), required("it says where events go");
         /// The name by which operators know the target.
-        name: Option<String> = None => "name": one(Kind::Text), unset("scheme, host and port of the URL");
+        name: Option<String> = None => "name": one(ValueKind::Text), unset("scheme, host and port of the URL");
         /// How the CloudEvent is written: all in the body, in headers beside the payload, or several in one body.
         format: Format = Format::Structured => "format": one(Format::KIND);
         /// How many events share a request at most, if the format is `batched`. An outbox delivers as many at once as it
         /// has workers, so its `worker-count` should match.
-        batch_size: usize = 100 => "batch-size": one(Kind::AT_LEAST_ONE);
+        batch_size: usize = 100 => "batch-size": one(ValueKind::AT_LEAST_ONE);
         /// How long an event waits for others to share its request, if the format is `batched`.
         batch_linger: Duration = Duration::from_millis(5) => "batch-linger": one(TIME_OR_ZERO);
         /// The keys of Standard Webhooks signatures, each `whsec_<base64>`; more than one while they are rotated. In a
         /// settings file `env:NAME` or `file:PATH`.
-        secrets: Vec<Secret> = Vec::new() => "secrets": many(Kind::Secret), unset("requests are not signed");
+        secrets: Vec<Secret> = Vec::new() => "secrets": many(ValueKind::Secret), unset("requests are not signed");
         /// Headers of every request, such as `authorization`, and their values, which are never shown. In a settings file a
         /// value may be `env:NAME` or `file:PATH`.
         headers: BTreeMap<String, Secret> = BTreeMap::new() => "headers": map(HEADER), unset("none");
@@ -90,14 +90,14 @@ config! {
         /// How long a new connection may take, from resolving the name to the end of TLS's handshake.
         connect_timeout: Duration = Duration::from_secs(5) => "connect-timeout": one(TIME);
         /// How large a request's body may be, in bytes; an event that needs more is dead, with the class `too-large`.
-        request_limit: usize = 2 * 1024 * 1024 => "request-limit": one(Kind::Number { min: 1, max: u64::MAX });
+        request_limit: usize = 2 * 1024 * 1024 => "request-limit": one(ValueKind::Number { min: 1, max: u64::MAX });
         /// How much of an answer's body is read, in bytes. Past it the connection is closed; the status counts all the same.
-        response_limit: usize = 64 * 1024 => "response-limit": one(Kind::Number { min: 0, max: u64::MAX });
+        response_limit: usize = 64 * 1024 => "response-limit": one(ValueKind::Number { min: 0, max: u64::MAX });
         /// How large the head of an answer may be, in bytes; more is a failure of the class `bad-response`.
         response_head_limit: usize = 32 * 1024
-            => "response-head-limit": one(Kind::Number { min: LEAST_HEAD_BYTES, max: u64::MAX });
+            => "response-head-limit": one(ValueKind::Number { min: LEAST_HEAD_BYTES, max: u64::MAX });
         /// How many connections are kept open while nothing is sent.
-        idle_connections: usize = 32 => "idle-connections": one(Kind::Number { min: 0, max: 1_000_000 });
+        idle_connections: usize = 32 => "idle-connections": one(ValueKind::Number { min: 0, max: 1_000_000 });
         /// Networks, or single addresses, that the target may be in although they are not public. Private, loopback,
         /// link-local, shared (CGNAT) and multicast addresses are refused otherwise, and IPv6 that stands for IPv4.
         allowed_networks: Vec<String> = Vec::new()
@@ -110,7 +110,7 @@ config! {
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,
             pause: Duration,
-            park: Duration,
+            disabled_pause: Duration,
             breaker: breaker::Config,
         }
     }
@@ -118,21 +118,21 @@ config! {
     setters: WebhookBuilder.config;
 }
 
-const URL: Kind = Kind::Parsed(&Parsed {
+const URL: ValueKind = ValueKind::Parsed(&Parsed {
     word: "URL, or where it is kept",
     rule: "a URL that begins with https:// or http://",
     secret: true,
     check: |text| url::parse(text).map(drop),
 });
 
-const NETWORK: Kind = Kind::Parsed(&Parsed {
+const NETWORK: ValueKind = ValueKind::Parsed(&Parsed {
     word: "network or address",
     rule: network::RULE,
     secret: false,
     check: |text| text.parse::<Network>().map(drop),
 });
 
-const HEADER: Kind = Kind::Parsed(&Parsed {
+const HEADER: ValueKind = ValueKind::Parsed(&Parsed {
     word: "text, or where it is kept",
     rule: "a text without line breaks",
     secret: true,
@@ -142,7 +142,7 @@ const HEADER: Kind = Kind::Parsed(&Parsed {
     },
 });
 
-const PEM: Kind = Kind::Parsed(&Parsed {
+const PEM: ValueKind = ValueKind::Parsed(&Parsed {
     word: "PEM, or where it is kept",
     rule: "at least one certificate in PEM form",
     secret: true,

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use backstop_core::event::cloudevents;
-use backstop_core::target::Refusal;
+use backstop_core::target::unwritable;
 use backstop_core::trace::TraceContext;
-use backstop_core::{CloudEvent, Event};
+use backstop_core::{CloudEvent, Event, Failure};
 use bytes::Bytes;
 use hyper::HeaderMap;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
@@ -26,7 +26,7 @@ pub(crate) struct Message {
 }
 
 /// One event with all its attributes in the body.
-pub(crate) fn structured(event: &Event, source: &str) -> Result<Message, Refusal> {
+pub(crate) fn structured(event: &Event, source: &str) -> Result<Message, Failure> {
     let mut headers = trace(event);
     headers.insert(CONTENT_TYPE, STRUCTURED);
     let body = json(event, source)?.into();
@@ -42,18 +42,15 @@ pub(crate) fn carried(event: &CloudEvent) -> Message {
 }
 
 /// One event with its attributes as headers, and its payload as the body.
-pub(crate) fn binary(event: &Event, source: &str) -> Result<Message, Refusal> {
+pub(crate) fn binary(event: &Event, source: &str) -> Result<Message, Failure> {
     let mut headers = trace(event);
-    for (name, value) in
-        cloudevents::attributes(event, source).map_err(|error| Refusal::unwritable(&error))?
-    {
+    for (name, value) in cloudevents::attributes(event, source).map_err(|error| unwritable(&error))? {
         if name == "datacontenttype" {
             headers.insert(CONTENT_TYPE, DATA);
             continue;
         }
-        let name = HeaderName::try_from(format!("ce-{name}")).map_err(|error| Refusal::unwritable(&error))?;
-        let value =
-            HeaderValue::try_from(percent_encoded(&value)).map_err(|error| Refusal::unwritable(&error))?;
+        let name = HeaderName::try_from(format!("ce-{name}")).map_err(|error| unwritable(&error))?;
+        let value = HeaderValue::try_from(percent_encoded(&value)).map_err(|error| unwritable(&error))?;
         headers.insert(name, value);
     }
     let body = Bytes::copy_from_slice(event.payload_json().as_bytes());
@@ -68,8 +65,8 @@ pub(crate) fn batched<'a>(events: impl Iterator<Item = (&'a str, &'a str)>, sour
 }
 
 /// One event in the JSON format, as it stands in a batch.
-pub(crate) fn json(event: &Event, source: &str) -> Result<String, Refusal> {
-    cloudevents::to_json(event, source).map_err(|error| Refusal::unwritable(&error))
+pub(crate) fn json(event: &Event, source: &str) -> Result<String, Failure> {
+    cloudevents::to_json(event, source).map_err(|error| unwritable(&error))
 }
 
 /// Percent-encodes what the binding asks for: the space, `"`, `%`, and all that is not printable ASCII.

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use backstop_core::Timestamp;
-use backstop_core::failure::Kind;
-use backstop_core::target::{Refusal, Verdict};
+use backstop_core::target::Verdict;
+use backstop_core::{Failure, Timestamp};
 use hyper::StatusCode;
 
 use crate::client::{Answer, Exchange, Unanswered};
 use crate::retry_after;
 
-/// Judges a try that ended at `now`. No wait is longer than `longest`.
+/// Judges a request that ended at `now`. No wait is longer than `longest`.
 pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Verdict {
     match exchange {
         Ok(answer) => {
@@ -18,24 +17,32 @@ pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Ve
             of_status(&answer, wait)
         }
         Err(Unanswered::Away(why)) => Verdict::Unavailable { wait: None, why },
-        Err(Unanswered::Blocked(why)) => Verdict::Blocked(Refusal::permanent("blocked-address", why)),
-        Err(Unanswered::Malformed(message)) => Verdict::Failed(Refusal::transient("bad-response", message)),
+        Err(Unanswered::Blocked(why)) => Verdict::Blocked(Failure::permanent("blocked-address", why)),
+        Err(Unanswered::Malformed(message)) => Verdict::Failed(Failure::transient("bad-response", message)),
     }
 }
 
 fn of_status(answer: &Answer, wait: Option<Duration>) -> Verdict {
     let status = answer.status;
-    let kind = match status {
+    let class = format!("http-{}", status.as_u16());
+    let failure = match status {
         _ if status.is_success() => return Verdict::Done,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
             return Verdict::Unavailable { wait, why: message(answer) };
         }
         StatusCode::GONE => return Verdict::Gone(message(answer)),
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => wait.map_or(Kind::Transient, Kind::RetryAfter),
-        _ if status.is_server_error() => wait.map_or(Kind::Transient, Kind::RetryAfter),
-        _ => Kind::Permanent,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => may_pass(class, wait),
+        _ if status.is_server_error() => may_pass(class, wait),
+        _ => Failure::permanent(class, ""),
     };
-    Verdict::Failed(Refusal { kind, class: format!("http-{}", status.as_u16()), message: message(answer) })
+    Verdict::Failed(failure.message_is(message(answer)))
+}
+
+fn may_pass(class: String, wait: Option<Duration>) -> Failure {
+    match wait {
+        Some(wait) => Failure::retry_after(wait).class_is(class),
+        None => Failure::transient(class, ""),
+    }
 }
 
 fn message(Answer { status, said, .. }: &Answer) -> String {
@@ -50,7 +57,7 @@ fn message(Answer { status, said, .. }: &Answer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use backstop_core::Failure;
+    use backstop_core::failure::Kind;
 
     use super::*;
 
@@ -64,7 +71,7 @@ mod tests {
 
     fn failed(verdict: Verdict) -> (String, Kind) {
         match verdict {
-            Verdict::Failed(refusal) => (refusal.class, refusal.kind),
+            Verdict::Failed(failure) => (failure.class().to_owned(), failure.kind()),
             other => panic!("{other:?}"),
         }
     }
@@ -72,12 +79,12 @@ mod tests {
     #[test]
     fn every_status_has_its_verdict() {
         for status in [200, 201, 202, 204, 206, 299] {
-            assert_eq!(judged(status, Some("9")), Verdict::Done, "{status}");
+            assert!(matches!(judged(status, Some("9")), Verdict::Done), "{status}");
         }
         for status in [429, 503] {
             assert!(matches!(judged(status, None), Verdict::Unavailable { wait: None, .. }), "{status}");
         }
-        assert_eq!(judged(410, None), Verdict::Gone("the target answered 410 Gone: hm".to_owned()));
+        assert!(matches!(judged(410, None), Verdict::Gone(why) if why == "the target answered 410 Gone: hm"));
         for status in [408, 425, 500, 501, 502, 504, 507, 599] {
             assert_eq!(failed(judged(status, None)), (format!("http-{status}"), Kind::Transient));
         }
@@ -106,22 +113,21 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_becomes_a_failure_of_its_class_and_says_what_the_target_said() {
-        let Verdict::Failed(refusal) = judged(422, None) else { panic!() };
-        let failure = Failure::from(refusal);
+    fn a_failure_has_its_class_and_says_what_the_target_said() {
+        let Verdict::Failed(failure) = judged(422, None) else { panic!() };
         assert_eq!(failure.to_string(), "http-422: the target answered 422 Unprocessable Entity: hm");
         let Verdict::Failed(moved) = judged(301, None) else { panic!() };
-        assert!(moved.message.contains("redirects are not followed"), "{}", moved.message);
+        assert!(moved.to_string().contains("redirects are not followed"), "{moved}");
     }
 
     #[test]
     fn without_an_answer_the_event_waits_and_nonsense_counts_as_a_failure() {
         let judged = |unanswered| judge(Err(unanswered), Timestamp::UNIX_EPOCH, HOUR);
         let away = judged(Unanswered::Away("no answer".to_owned()));
-        assert_eq!(away, Verdict::Unavailable { wait: None, why: "no answer".to_owned() });
+        assert!(matches!(away, Verdict::Unavailable { wait: None, why } if why == "no answer"));
         let nonsense = judged(Unanswered::Malformed("not HTTP".to_owned()));
         assert_eq!(failed(nonsense), ("bad-response".to_owned(), Kind::Transient));
         let blocked = judged(Unanswered::Blocked("private".to_owned()));
-        assert!(matches!(blocked, Verdict::Blocked(refusal) if refusal.kind == Kind::Permanent));
+        assert!(matches!(blocked, Verdict::Blocked(failure) if failure.kind() == Kind::Permanent));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backstop_core::retry::Jitter;
-use backstop_core::target::{Refusal, Ruling, Target};
+use backstop_core::target::Target;
 use backstop_core::{Clock, Event, Failure, Handler, Outcome};
 use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
@@ -86,38 +86,37 @@ impl Webhook {
 impl Handler for Webhook {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
         let relay = &self.0;
-        let ruling = match &relay.mode {
+        match &relay.mode {
             Mode::Structured => relay.send_checked(encoding::structured(&event, &relay.source)).await,
             Mode::Binary => relay.send_checked(encoding::binary(&event, &relay.source)).await,
             Mode::Batched { gathering, linger } => gather(relay, gathering, *linger, &event).await,
-        };
-        Ok(ruling?)
+        }
     }
 }
 
 impl Relay {
-    async fn send_checked(&self, message: Result<Message, Refusal>) -> Ruling {
+    async fn send_checked(&self, message: Result<Message, Failure>) -> Result<Outcome, Failure> {
         self.send(self.fitting(message?)?, 1).await
     }
 
-    /// The whole of a delivery: ask for leave, sign, send, judge, rule.
-    async fn send(&self, mut message: Message, events: u64) -> Ruling {
+    /// The whole of a delivery: ask for leave, sign, send, judge, answer.
+    async fn send(&self, mut message: Message, events: u64) -> Result<Outcome, Failure> {
         let permit = match self.target.admit_many(events, Jitter::random()) {
             Ok(permit) => permit,
             Err(wait) => return Ok(Outcome::RetryAfter(wait)),
         };
         self.sign(&mut message);
         let exchange = self.client.post(message.headers, message.body).await;
-        permit.rule(judge(exchange, self.clock.now(), self.retry_after_limit), Jitter::random())
+        permit.answer(judge(exchange, self.clock.now(), self.retry_after_limit), Jitter::random())
     }
 
-    fn fitting(&self, message: Message) -> Result<Message, Refusal> {
+    fn fitting(&self, message: Message) -> Result<Message, Failure> {
         let (bytes, limit) = (message.body.len(), self.request_limit_bytes);
         if bytes <= limit {
             return Ok(message);
         }
         let what = format!("the message has {bytes} bytes, and `request-limit` allows {limit}");
-        Err(Refusal::permanent("too-large", what))
+        Err(Failure::permanent("too-large", what))
     }
 
     /// Signed when it is sent, because receivers refuse what was signed long ago.
@@ -146,11 +145,11 @@ impl Relay {
         if items.is_empty() {
             return;
         }
-        let ruling = self.send(self.message_of(&items), items.len() as u64).await;
-        let together = items.len() == 1 || ruling.is_ok();
+        let answer = self.send(self.message_of(&items), items.len() as u64).await;
+        let together = items.len() == 1 || answer.is_ok();
         for item in items {
             // One bad event must not take the others with it: a batch that failed is sent again in pieces.
-            let own = if together { ruling.clone() } else { self.send(self.message_of([&item]), 1).await };
+            let own = if together { answer.clone() } else { self.send(self.message_of([&item]), 1).await };
             let _ = item.answer.send(own);
         }
     }
@@ -162,7 +161,12 @@ impl Relay {
 }
 
 /// Puts an event into the batch that is being gathered and waits for what becomes of it.
-async fn gather(relay: &Arc<Relay>, gathering: &Mutex<Gathering>, linger: Duration, event: &Event) -> Ruling {
+async fn gather(
+    relay: &Arc<Relay>,
+    gathering: &Mutex<Gathering>,
+    linger: Duration,
+    event: &Event,
+) -> Result<Outcome, Failure> {
     let text = encoding::json(event, &relay.source)?;
     let alone = encoding::batched([(event.id(), text.as_str())].into_iter(), &relay.source);
     relay.fitting(alone)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use backstop_core::breaker;
 use backstop_core::config;
-use backstop_core::config::{Kind, Parsed, Secret};
+use backstop_core::config::{Parsed, Secret, ValueKind};
 use backstop_core::setting::Faults;
 use backstop_core::target;
 use rdkafka::config::ClientConfig;
@@ -85,17 +85,17 @@ config! {
         /// The topic.
         topic: String = String::new() => "topic": one(TOPIC), required("it says where events go");
         /// The name by which operators know the target.
-        name: Option<String> = None => "name": one(Kind::Text), unset("the topic");
+        name: Option<String> = None => "name": one(ValueKind::Text), unset("the topic");
         /// How the CloudEvent is written: in headers beside the payload, or all in the value.
         format: Format = Format::Binary => "format": one(Format::KIND);
         /// The name under which the brokers know the connection.
-        client_id: String = "backstop".to_owned() => "client-id": one(Kind::Text);
+        client_id: String = "backstop".to_owned() => "client-id": one(ValueKind::Text);
         /// How long the brokers' confirmation may take, librdkafka's own tries included; after that the event is put off.
         timeout: Duration = Duration::from_secs(30)
-            => "timeout": one(Kind::time(Duration::from_millis(1), DAY));
+            => "timeout": one(ValueKind::time(Duration::from_millis(1), DAY));
         /// How long a record waits for others to share its request. More is faster in bulk, and later for each.
         linger: Duration = Duration::from_millis(2)
-            => "linger": one(Kind::time(Duration::ZERO, Duration::from_secs(1)));
+            => "linger": one(ValueKind::time(Duration::ZERO, Duration::from_secs(1)));
         /// How the records of a request are compressed.
         compression: Compression = Compression::None => "compression": one(Compression::KIND);
         /// Properties of librdkafka, such as `security.protocol` or `sasl.password`, and their values, which are never
@@ -105,7 +105,7 @@ config! {
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,
             pause: Duration,
-            park: Duration,
+            disabled_pause: Duration,
             breaker: breaker::Config,
         }
     }
@@ -113,7 +113,7 @@ config! {
     setters: PublisherBuilder.config;
 }
 
-const BROKER: Kind = Kind::Parsed(&Parsed {
+const BROKER: ValueKind = ValueKind::Parsed(&Parsed {
     word: "`host:port`",
     rule: "a broker, as host:port",
     secret: false,
@@ -127,7 +127,7 @@ const BROKER: Kind = Kind::Parsed(&Parsed {
     },
 });
 
-const TOPIC: Kind = Kind::Parsed(&Parsed {
+const TOPIC: ValueKind = ValueKind::Parsed(&Parsed {
     word: "topic",
     rule: "a name of 1 to 249 letters, digits, dots, hyphens and underscores",
     secret: false,
@@ -137,7 +137,7 @@ const TOPIC: Kind = Kind::Parsed(&Parsed {
     },
 });
 
-const PROPERTY: Kind = Kind::Parsed(&Parsed {
+const PROPERTY: ValueKind = ValueKind::Parsed(&Parsed {
     word: "text, or where it is kept",
     rule: "a text",
     secret: true,

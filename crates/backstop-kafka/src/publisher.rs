@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::retry::Jitter;
-use backstop_core::target::{Ruling, Target, Verdict};
+use backstop_core::target::{Target, Verdict};
 use backstop_core::{Event, Failure, Handler, Outcome};
 
 use crate::builder::PublisherBuilder;
@@ -69,13 +69,13 @@ impl Publisher {
 
 impl Handler for Publisher {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
-        Ok(self.0.publish(&event, &self.0.source).await?)
+        self.0.publish(&event, &self.0.source).await
     }
 }
 
 impl Relay {
-    /// The whole of a delivery: ask for leave, send, judge, rule.
-    async fn publish(&self, event: &Event, source: &str) -> Ruling {
+    /// The whole of a delivery: ask for leave, send, judge, answer.
+    async fn publish(&self, event: &Event, source: &str) -> Result<Outcome, Failure> {
         let record = Record::of(event, source, self.format)?;
         let permit = match self.target.admit(Jitter::random()) {
             Ok(permit) => permit,
@@ -85,7 +85,7 @@ impl Relay {
             Ok(()) => Verdict::Done,
             Err(unconfirmed) => judge(unconfirmed, &self.topic, self.timeout),
         };
-        permit.rule(verdict, Jitter::random())
+        permit.answer(verdict, Jitter::random())
     }
 }
 

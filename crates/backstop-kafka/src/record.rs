@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use backstop_core::Event;
 use backstop_core::event::cloudevents;
-use backstop_core::target::Refusal;
+use backstop_core::target::unwritable;
 use backstop_core::trace::TraceContext;
+use backstop_core::{Event, Failure};
 use rdkafka::message::{Header, OwnedHeaders};
 
 use crate::config::Format;
@@ -21,12 +21,12 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    pub(crate) fn of(event: &'a Event, source: &'a str, format: Format) -> Result<Self, Refusal> {
+    pub(crate) fn of(event: &'a Event, source: &'a str, format: Format) -> Result<Self, Failure> {
         let record = match format {
             Format::Binary => binary(event, source),
             Format::Structured => structured(event, source),
         };
-        let mut record = record.map_err(|error| Refusal::unwritable(&error))?;
+        let mut record = record.map_err(|error| unwritable(&error))?;
         // What tracing libraries look for beside the attributes of CloudEvents.
         let trace = TraceContext::of(event);
         let headers = trace.iter().flat_map(TraceContext::headers);

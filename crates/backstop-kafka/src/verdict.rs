@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use backstop_core::target::{Refusal, Verdict};
+use backstop_core::Failure;
+use backstop_core::target::Verdict;
 use rdkafka::error::RDKafkaErrorCode as Code;
 
 use crate::connection::Unconfirmed;
@@ -27,11 +28,11 @@ pub(crate) fn concerns_the_record(code: Code) -> bool {
 /// Judges a record that was not confirmed, for which `timeout` was allowed.
 pub(crate) fn judge(Unconfirmed { code, complaint }: Unconfirmed, topic: &str, timeout: Duration) -> Verdict {
     if concerns_the_record(code) {
-        return Verdict::Failed(Refusal::permanent(class(code), format!("the record was refused: {code}")));
+        return Verdict::Failed(Failure::permanent(class(code), format!("the record was refused: {code}")));
     }
-    // A broker that stumbles over a record may stumble over each try, so those are counted.
+    // A broker that stumbles over a record may stumble over it each time, so these attempts are counted.
     if code == Code::Unknown {
-        return Verdict::Failed(Refusal::transient(class(code), "the broker failed and says nothing more"));
+        return Verdict::Failed(Failure::transient(class(code), "the broker failed and says nothing more"));
     }
     let why = match code {
         Code::MessageTimedOut => format!("the brokers did not confirm a record within {timeout:?}"),
@@ -116,17 +117,17 @@ mod tests {
     #[test]
     fn what_concerns_the_record_is_its_end() {
         for code in [Code::MessageSizeTooLarge, Code::InvalidRecord, Code::PolicyViolation] {
-            let Verdict::Failed(refusal) = judged(code) else { panic!("{code:?}") };
-            assert_eq!(refusal.kind, Kind::Permanent, "{code:?}");
+            let Verdict::Failed(failure) = judged(code) else { panic!("{code:?}") };
+            assert_eq!(failure.kind(), Kind::Permanent, "{code:?}");
         }
-        let Verdict::Failed(refusal) = judged(Code::MessageSizeTooLarge) else { panic!() };
-        assert_eq!(refusal.class, "kafka-message-size-too-large");
+        let Verdict::Failed(failure) = judged(Code::MessageSizeTooLarge) else { panic!() };
+        assert_eq!(failure.class(), "kafka-message-size-too-large");
     }
 
     #[test]
     fn an_unexpected_error_is_counted() {
-        let Verdict::Failed(refusal) = judged(Code::Unknown) else { panic!() };
-        assert_eq!((refusal.class.as_str(), refusal.kind), ("kafka-unknown", Kind::Transient));
+        let Verdict::Failed(failure) = judged(Code::Unknown) else { panic!() };
+        assert_eq!((failure.class(), failure.kind()), ("kafka-unknown", Kind::Transient));
     }
 
     #[test]

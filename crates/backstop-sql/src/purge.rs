@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::Shutdown;
-use backstop_core::config::Kind;
+use backstop_core::config::ValueKind;
 use backstop_core::lifecycle::Lifecycle;
 use futures_util::FutureExt;
 use tokio::sync::Mutex;
@@ -21,13 +21,13 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// Whether rows are deleted when they are old enough.
-        enabled: bool = false => "enabled": one(Kind::Flag);
+        enabled: bool = false => "enabled": one(ValueKind::Flag);
         /// How long rows that are DONE or DEAD are kept; in `writer-only` rows of any status.
-        retention: Duration = Duration::from_hours(7 * 24) => "retention": one(Kind::TIME_OR_ZERO);
+        retention: Duration = Duration::from_hours(7 * 24) => "retention": one(ValueKind::TIME_OR_ZERO);
         /// How many rows one statement deletes, which bounds how long it holds locks.
-        batch_size: u32 = 500 => "batch-size": one(Kind::AT_LEAST_ONE);
+        batch_size: u32 = 500 => "batch-size": one(ValueKind::AT_LEAST_ONE);
         /// How long to rest between two purges.
-        interval: Duration = Duration::from_secs(3_600) => "interval-seconds": one(Kind::SECONDS);
+        interval: Duration = Duration::from_secs(3_600) => "interval-seconds": one(ValueKind::SECONDS);
     }
     setters: Settings.config;
 }

@@ -1,7 +1,7 @@
 //! Reference pages that follow from the code: each is rendered, and must equal the file on disk.
 
 use anyhow::Result;
-use backstop_core::telemetry::{BUCKETS, Kind, Metric, catalogue};
+use backstop_core::telemetry::{BUCKETS, Metric, MetricKind, catalogue};
 
 use crate::fault::Fault;
 use crate::say::say;
@@ -41,9 +41,9 @@ fn metrics() -> String {
 
 fn row(prefix: &str, metric: &Metric) -> String {
     let kind = match metric.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     };
     format!("| `{prefix}.{}` | {kind} | {} |\n", metric.name, metric.help)
 }

@@ -13,7 +13,7 @@ async fn guarded() -> Open {
         .watch(Saying::health("orders", Health::Degraded("slow".into())))
         .metrics(|| "outbox_append 1\n".to_owned())
         .tokens([Token::of("eyes", Role::Viewer, SECRET)])
-        .hosts(["desk.example".to_owned()]);
+        .hosts(["backstop.example".to_owned()]);
     Open::new(admin).await
 }
 
@@ -23,10 +23,10 @@ fn bearer(secret: &str) -> String {
 
 #[tokio::test]
 async fn with_tokens_nobody_looks_without_one() {
-    let desk = guarded().await;
+    let dashboard = guarded().await;
     for path in ["/api/v1/components", "/metrics", "/nowhere"] {
         for wrong in [String::new(), bearer("bst_wrong"), "Authorization: Basic YTpi\r\n".to_owned()] {
-            let answer = desk.send("GET", path, &wrong).await;
+            let answer = dashboard.send("GET", path, &wrong).await;
             assert_eq!(
                 (answer.code, answer.header("www-authenticate")),
                 (401, Some("Bearer")),
@@ -35,39 +35,43 @@ async fn with_tokens_nobody_looks_without_one() {
             assert!(answer.body.contains("needs an access token"), "{}", answer.body);
         }
     }
-    assert_eq!(desk.send("GET", "/metrics", &bearer(SECRET)).await.body, "outbox_append 1\n");
-    assert_eq!(desk.send("GET", "/api/v1/components", &bearer(SECRET)).await.json()[0]["name"], "orders");
+    assert_eq!(dashboard.send("GET", "/metrics", &bearer(SECRET)).await.body, "outbox_append 1\n");
+    assert_eq!(
+        dashboard.send("GET", "/api/v1/components", &bearer(SECRET)).await.json()[0]["name"],
+        "orders"
+    );
 }
 
 #[tokio::test]
 async fn the_page_can_be_loaded_and_health_is_a_word_without_a_token() {
-    let desk = guarded().await;
+    let dashboard = guarded().await;
     for path in ["/", "/assets/app.js", "/assets/token.js"] {
-        assert_eq!(desk.get(path).await.code, 200, "{path}");
+        assert_eq!(dashboard.get(path).await.code, 200, "{path}");
     }
-    let health = desk.get("/health").await;
+    let health = dashboard.get("/health").await;
     assert_eq!((health.code, health.json()), (200, json!({"status": "DEGRADED"})));
-    let health = desk.send("GET", "/health", &bearer(SECRET)).await.json();
+    let health = dashboard.send("GET", "/health", &bearer(SECRET)).await.json();
     assert_eq!(health["components"][0]["why"], "slow");
 }
 
 #[tokio::test]
 async fn a_role_that_is_too_low_is_told_so() {
-    let desk = guarded().await;
-    let answer = desk.send("POST", "/api/v1/components", &bearer(SECRET)).await;
+    let dashboard = guarded().await;
+    let answer = dashboard.send("POST", "/api/v1/components", &bearer(SECRET)).await;
     assert_eq!(answer.code, 403);
     assert_eq!(answer.json()["error"], "the role of this access token does not allow this");
 }
 
 #[tokio::test]
 async fn names_that_were_given_and_addresses_are_answered_and_other_names_are_not() {
-    let desk = guarded().await;
-    let addressed =
-        async |host: &str| desk.exchange(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.code;
-    for ours in ["desk.example", "Desk.Example:443", "192.0.2.7:7878", "[2001:db8::1]", "localhost"] {
+    let dashboard = guarded().await;
+    let addressed = async |host: &str| {
+        dashboard.exchange(&format!("GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n")).await.code
+    };
+    for ours in ["backstop.example", "Backstop.Example:443", "192.0.2.7:7878", "[2001:db8::1]", "localhost"] {
         assert_eq!(addressed(ours).await, 200, "{ours}");
     }
-    for theirs in ["evil.example", "desk.example.evil.example", "192.0.2.7.evil.example"] {
+    for theirs in ["evil.example", "backstop.example.evil.example", "192.0.2.7.evil.example"] {
         assert_eq!(addressed(theirs).await, 421, "{theirs}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the desk says about the components it watches.
+//! What the dashboard says about the components it watches.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,15 +32,15 @@ async fn health_is_as_bad_as_the_worst_component() {
 
 #[tokio::test]
 async fn a_desk_that_watches_nothing_is_up() {
-    let desk = Open::watching([]).await;
-    assert_eq!(desk.get("/health").await.json(), json!({"status": "UP", "components": []}));
-    assert_eq!(desk.get("/api/v1/components").await.json(), json!([]));
+    let dashboard = Open::watching([]).await;
+    assert_eq!(dashboard.get("/health").await.json(), json!({"status": "UP", "components": []}));
+    assert_eq!(dashboard.get("/api/v1/components").await.json(), json!([]));
 }
 
 #[tokio::test]
 async fn a_component_that_hangs_is_down_and_holds_nobody_up() {
-    let desk = Open::watching([Arc::new(Hanging) as _, Saying::health("orders", Health::Up) as _]).await;
-    let reports = desk.get("/api/v1/components").await.json();
+    let dashboard = Open::watching([Arc::new(Hanging) as _, Saying::health("orders", Health::Up) as _]).await;
+    let reports = dashboard.get("/api/v1/components").await.json();
     assert_eq!(reports[0]["health"], json!({"status": "down", "why": "did not answer within 2 s"}));
     assert_eq!((&reports[1]["name"], &reports[1]["health"]), (&json!("orders"), &json!({"status": "up"})));
 }
@@ -55,10 +55,10 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
         aggregate_type: "Order".into(),
         aggregate_id: None,
         place: "dead",
-        tries: 10,
+        attempts: 10,
         error: Some(hostile.into()),
         occurred_at: now,
-        next_try_at: None,
+        next_attempt_at: None,
     };
     let component = Saying(Report {
         places: vec![Place { name: "dead", meaning: "Given up.", count: Count::up_to(100, 250) }],
@@ -80,10 +80,10 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             "aggregate_type": "Order",
             "aggregate_id": null,
             "place": "dead",
-            "tries": 10,
+            "attempts": 10,
             "error": hostile,
             "occurred_at": now,
-            "next_try_at": null,
+            "next_attempt_at": null,
         }],
     }]);
     assert_eq!(answer.json(), expected);
@@ -93,11 +93,11 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
 async fn metrics_are_rendered_at_each_scrape() {
     let scrapes = AtomicU32::new(0);
     let render = move || format!("scrapes {}\n", scrapes.fetch_add(1, Ordering::Relaxed));
-    let desk = Open::new(Admin::new().metrics(render)).await;
-    let answer = desk.get("/metrics").await;
+    let dashboard = Open::new(Admin::new().metrics(render)).await;
+    let answer = dashboard.get("/metrics").await;
     assert_eq!((answer.code, answer.body.as_str()), (200, "scrapes 0\n"));
     assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
-    assert_eq!(desk.get("/metrics").await.body, "scrapes 1\n");
+    assert_eq!(dashboard.get("/metrics").await.body, "scrapes 1\n");
 }
 
 #[tokio::test]
@@ -108,13 +108,13 @@ async fn without_metrics_the_path_says_so() {
 
 #[tokio::test]
 async fn the_page_and_everything_it_names_are_served() {
-    let desk = Open::watching([]).await;
-    let page = desk.get("/").await;
+    let dashboard = Open::watching([]).await;
+    let page = dashboard.get("/").await;
     assert_eq!((page.code, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
     let mut named = references(&page.body, &["href=\"/assets/", "src=\"/assets/"]);
     let mut served = BTreeSet::new();
     while let Some(name) = named.pop() {
-        let asset = desk.get(&format!("/assets/{name}")).await;
+        let asset = dashboard.get(&format!("/assets/{name}")).await;
         assert_eq!((asset.code, asset.header("cache-control")), (200, Some("no-store")), "{name}");
         if served.insert(name) {
             named.extend(references(&asset.body, &["from \"./"]));
@@ -142,9 +142,9 @@ fn references(text: &str, openings: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 async fn no_script_writes_markup_from_text() {
-    let desk = Open::watching([]).await;
+    let dashboard = Open::watching([]).await;
     for name in ["app", "component", "dom", "history", "token", "troubled", "words"] {
-        let script = desk.get(&format!("/assets/{name}.js")).await.body;
+        let script = dashboard.get(&format!("/assets/{name}.js")).await.body;
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".style."] {
             assert!(!script.contains(sink), "{name}.js uses {sink}");
         }

@@ -1,4 +1,4 @@
-//! How the desk opens, how long it bears a client, how it closes.
+//! How the dashboard opens, how long it bears a client, how it closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +30,8 @@ async fn an_address_that_others_can_reach_is_refused() {
 
 #[tokio::test]
 async fn one_connection_carries_many_requests() {
-    let desk = Open::watching([]).await;
-    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    let dashboard = Open::watching([]).await;
+    let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
     for _ in 0..3 {
         stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         assert_eq!(Answer::read(&mut stream).await.code, 200);
@@ -40,37 +40,40 @@ async fn one_connection_carries_many_requests() {
 
 #[tokio::test]
 async fn shutdown_waits_for_nobody_who_is_idle() {
-    let desk = Open::watching([]).await;
-    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    let dashboard = Open::watching([]).await;
+    let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
     stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     Answer::read(&mut stream).await;
 
-    desk.shutdown.begin();
-    timeout(Duration::from_secs(1), desk.serving).await.expect("an idle connection delays nothing").unwrap();
-    assert!(TcpStream::connect(desk.address).await.is_err(), "the port is free again");
+    dashboard.shutdown.begin();
+    timeout(Duration::from_secs(1), dashboard.serving)
+        .await
+        .expect("an idle connection delays nothing")
+        .unwrap();
+    assert!(TcpStream::connect(dashboard.address).await.is_err(), "the port is free again");
 }
 
 #[tokio::test]
 async fn a_hanging_client_does_not_stop_the_shutdown() {
-    let desk = Open::watching([Arc::new(Hanging) as _]).await;
-    let mut half = TcpStream::connect(desk.address).await.unwrap();
+    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+    let mut half = TcpStream::connect(dashboard.address).await.unwrap();
     half.write_all(b"GET /health HTTP/1.1\r\nHost: loc").await.unwrap();
-    let mut silent = TcpStream::connect(desk.address).await.unwrap();
-    let mut asking = TcpStream::connect(desk.address).await.unwrap();
+    let mut silent = TcpStream::connect(dashboard.address).await.unwrap();
+    let mut asking = TcpStream::connect(dashboard.address).await.unwrap();
     asking.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
-    // The desk has read them all once it has answered somebody who came later.
-    assert_eq!(desk.get("/").await.code, 200);
+    // The dashboard has read them all once it has answered somebody who came later.
+    assert_eq!(dashboard.get("/").await.code, 200);
 
-    desk.shutdown.begin();
-    timeout(Duration::from_secs(5), desk.serving).await.expect("two seconds are enough").unwrap();
+    dashboard.shutdown.begin();
+    timeout(Duration::from_secs(5), dashboard.serving).await.expect("two seconds are enough").unwrap();
     assert_eq!(silent.read(&mut [0]).await.unwrap_or(0), 0, "its connection is closed");
 }
 
 // Paused time moves on by itself whenever all sides wait.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_never_finishes_its_request_is_let_go() {
-    let desk = Open::watching([]).await;
-    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    let dashboard = Open::watching([]).await;
+    let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: loc").await.unwrap();
     let before = Instant::now();
     let mut rest = Vec::new();
@@ -81,8 +84,8 @@ async fn a_client_that_never_finishes_its_request_is_let_go() {
 /// One request each five seconds: busy enough never to be let go for idling.
 #[tokio::test(start_paused = true)]
 async fn a_connection_has_its_time_however_busy_it_is() {
-    let desk = Open::watching([]).await;
-    let mut stream = TcpStream::connect(desk.address).await.unwrap();
+    let dashboard = Open::watching([]).await;
+    let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
     let before = Instant::now();
     while stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.is_ok()
         && stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0)
@@ -97,15 +100,15 @@ async fn a_connection_has_its_time_however_busy_it_is() {
 async fn more_clients_than_the_desk_bears_wait_until_one_leaves() {
     const MOST: usize = 128;
     const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let desk = Open::watching([]).await;
+    let dashboard = Open::watching([]).await;
     let mut connected = Vec::new();
     for _ in 0..MOST {
-        let mut stream = TcpStream::connect(desk.address).await.unwrap();
+        let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
         stream.write_all(ASK).await.unwrap();
         assert_eq!(Answer::read(&mut stream).await.code, 200);
         connected.push(stream);
     }
-    let mut waiting = TcpStream::connect(desk.address).await.unwrap();
+    let mut waiting = TcpStream::connect(dashboard.address).await.unwrap();
     waiting.write_all(ASK).await.unwrap();
     assert!(timeout(Duration::from_millis(300), Answer::read(&mut waiting)).await.is_err(), "it was let in");
     connected.pop();

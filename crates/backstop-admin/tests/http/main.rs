@@ -1,4 +1,4 @@
-//! The desk over real HTTP on a loopback port: what it answers, whom it refuses, how it ends.
+//! The dashboard over real HTTP on a loopback port: what it answers, whom it refuses, how it ends.
 
 mod access;
 mod answers;

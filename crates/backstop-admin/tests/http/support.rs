@@ -1,4 +1,4 @@
-//! A desk on a free port, components that say what a test wants, and a client that sends exactly what it is given.
+//! A dashboard on a free port, components that say what a test wants, and a client that sends exactly what it is given.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ pub(crate) fn report(name: &str, health: Health) -> Report {
     Report { kind: "outbox", name: name.into(), health, places: vec![], flows: vec![], troubled: vec![] }
 }
 
-/// A desk that serves until the test ends.
+/// A dashboard that serves until the test ends.
 pub(crate) struct Open {
     pub(crate) address: SocketAddr,
     pub(crate) shutdown: Shutdown,
@@ -49,9 +49,9 @@ pub(crate) struct Open {
 
 impl Open {
     pub(crate) async fn new(admin: Admin) -> Self {
-        let desk = admin.bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let (address, shutdown) = (desk.address(), Shutdown::new());
-        Self { address, serving: tokio::spawn(desk.serve(shutdown.clone())), shutdown }
+        let dashboard = admin.bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let (address, shutdown) = (dashboard.address(), Shutdown::new());
+        Self { address, serving: tokio::spawn(dashboard.serve(shutdown.clone())), shutdown }
     }
 
     pub(crate) async fn watching(components: impl IntoIterator<Item = Arc<dyn Inspect>>) -> Self {
@@ -62,7 +62,7 @@ impl Open {
         self.send("GET", path, "").await
     }
 
-    /// Sends a request as the desk's own page would, with more headers (each ending in `\r\n`).
+    /// Sends a request as the dashboard's own page would, with more headers (each ending in `\r\n`).
     pub(crate) async fn send(&self, method: &str, path: &str, headers: &str) -> Answer {
         let host = self.address;
         self.exchange(&format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n")).await

@@ -3,7 +3,7 @@
 //! Each component's `Config` declares its keys, with kind, default and meaning; here stands what belongs to the daemon
 //! alone. The check, the overrides and the reference page follow from the whole.
 
-use backstop_core::config::{Absent, Config as _, Group, Holds, Key, Kind, join};
+use backstop_core::config::{Absent, Config as _, Group, Holds, Key, ValueKind, join};
 use backstop_disk::dlq;
 use backstop_sql::outbox;
 use serde_json::Map;
@@ -17,11 +17,11 @@ const fn by_hand(keys: &'static [Key]) -> Group {
     Group { keys, defaults: Map::new }
 }
 
-const fn one(name: &'static str, kind: Kind, absent: Absent, meaning: &'static str) -> Key {
+const fn one(name: &'static str, kind: ValueKind, absent: Absent, meaning: &'static str) -> Key {
     Key { name, holds: Holds::One(kind, absent), meaning }
 }
 
-const fn many(name: &'static str, kind: Kind, absent: Absent, meaning: &'static str) -> Key {
+const fn many(name: &'static str, kind: ValueKind, absent: Absent, meaning: &'static str) -> Key {
     Key { name, holds: Holds::Many(kind, absent), meaning }
 }
 
@@ -48,7 +48,7 @@ pub(crate) static ROOT: &[Key] = &[
 /// A directory has a name in the daemon, beside the settings of its `Config`.
 const DLQ: Group = {
     const NAME: &[Key] =
-        &[one("name", Kind::Name, Is("dlq"), "The name by which outboxes and operators know it.")];
+        &[one("name", ValueKind::Name, Is("dlq"), "The name by which outboxes and operators know it.")];
     const KEYS: [Key; NAME.len() + dlq::Config::KEYS.len()] = join(NAME, dlq::Config::KEYS);
     Group { keys: &KEYS, defaults: dlq::Config::GROUP.defaults }
 };
@@ -59,13 +59,13 @@ const OUTBOX: Group = {
     const FIRST: &[Key] = &[
         one(
             "name",
-            Kind::Name,
+            ValueKind::Name,
             Is("outbox"),
             "The name by which operators know it. Each in a list has its own.",
         ),
         one(
             "mode",
-            Kind::Choice(&["single-node", "multi-node", "ordered", "writer-only"]),
+            ValueKind::Choice(&["single-node", "multi-node", "ordered", "writer-only"]),
             Is("single-node"),
             "How events are delivered: by this process alone; by several that share the table; in strict order; or by \
              somebody else, as with change-data capture.",
@@ -80,7 +80,7 @@ const OUTBOX: Group = {
     const LAST: &[Key] = &[
         one(
             "dlq",
-            Kind::Name,
+            ValueKind::Name,
             Unset("dead events are in the table only"),
             "The `dlq` that events are written to when they die, before their rows become DEAD.",
         ),
@@ -107,7 +107,7 @@ const DATABASE: Group = {
         ),
         one(
             "pool-size",
-            Kind::Number { min: 1, max: 1_000 },
+            ValueKind::Number { min: 1, max: 1_000 },
             Is("10"),
             "How many connections are held at most. PostgreSQL takes up to five more, MariaDB up to three: for wake-ups, \
              for the lock of a node, for renewing claims, and for settlements while the pool has none.",
@@ -120,17 +120,17 @@ const DATABASE: Group = {
 const HANDLER: &[Key] = &[
     one(
         "aggregate-type",
-        Kind::Text,
+        ValueKind::Text,
         Unset("events without an aggregate type"),
         "The kind of thing that the events are about.",
     ),
     many(
         "event-type",
-        Kind::Text,
+        ValueKind::Text,
         Required("it says which events are handled"),
         "The event type, or a list of them. `*` is for all events that no other handler is for.",
     ),
-    one("dlq", Kind::Name, Unset("that of the outbox"), "The `dlq` of these events."),
+    one("dlq", ValueKind::Name, Unset("that of the outbox"), "The `dlq` of these events."),
     Key {
         name: "log",
         holds: Holds::Choice(handlers::Log::GROUP),

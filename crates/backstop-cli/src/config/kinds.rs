@@ -1,11 +1,11 @@
 //! Kinds of values whose rules the database layer knows.
 
-use backstop_core::config::{Kind, Parsed};
+use backstop_core::config::{Parsed, ValueKind};
 use backstop_sql::Error;
 use backstop_sql::store::DatabaseKind;
 
 /// It may hold a password and is never shown.
-pub(super) const DATABASE_URL: Kind = Kind::Parsed(&Parsed {
+pub(super) const DATABASE_URL: ValueKind = ValueKind::Parsed(&Parsed {
     word: "database URL, or where it is kept",
     rule: "a URL that begins with postgres:, mysql:, mariadb: or sqlite:",
     secret: true,
@@ -16,7 +16,7 @@ pub(super) const DATABASE_URL: Kind = Kind::Parsed(&Parsed {
     },
 });
 
-fn must_be(kind: Kind) -> Result<(), String> {
+fn must_be(kind: ValueKind) -> Result<(), String> {
     Err(format!("must be {}", kind.rule()))
 }
 

@@ -30,7 +30,7 @@ fn the_file_sets_what_a_program_can_set() {
         "idle-connections: 3",
         "retry-after-limit: 1m",
         "pause: 1s",
-        "park: 2m",
+        "disabled-pause: 2m",
         "breaker: {consecutive-failures: 2, sliding-window-size: 60s, wait-duration-in-open-state-ms: 500}",
     ]);
     let (given, _) = checked(&text, &[("AUTH", "Bearer t0ken")]).settings().unwrap();
@@ -49,7 +49,7 @@ fn the_file_sets_what_a_program_can_set() {
     let target = http.target;
     assert_eq!((target.source.as_deref(), target.pause), (Some("/shop"), Duration::from_secs(1)));
     assert_eq!(
-        (target.park, target.breaker.wait_in_open),
+        (target.disabled_pause, target.breaker.wait_in_open),
         (Duration::from_secs(120), Duration::from_millis(500))
     );
     assert_eq!((target.breaker.consecutive_failures, target.breaker.half_open_calls), (Some(2), 2));

@@ -412,10 +412,11 @@ fn an_open_address_needs_tokens() {
     let told = faults(&open(&format!(", {token}abc}}]")));
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].contains("server.tokens[0].sha256: must be the 64 hexadecimal digits"), "{told:?}");
-    let told = faults(&(LEAST.to_owned() + "server: {hosts: [desk.example, 'https://desk.example']}\n"));
-    let what = "`https://desk.example` must be a name alone, without scheme, port or path";
+    let told =
+        faults(&(LEAST.to_owned() + "server: {hosts: [backstop.example, 'https://backstop.example']}\n"));
+    let what = "`https://backstop.example` must be a name alone, without scheme, port or path";
     assert_eq!(told, [format!("f.yaml:4:10: server.hosts: {what}")]);
-    for host in ["*", "*.example", "desk.*"] {
+    for host in ["*", "*.example", "backstop.*"] {
         let told = faults(&(LEAST.to_owned() + &format!("server: {{hosts: ['{host}']}}\n")));
         let what =
             "is not a host name; write each name by which clients reach the server, such as backstop.example";

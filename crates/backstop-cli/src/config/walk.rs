@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use backstop_core::config::{Absent, Group, Holds, Key, Kind};
+use backstop_core::config::{Absent, Group, Holds, Key, ValueKind};
 use serde_json::{Map, Value, json};
 
 use super::fault::{Findings, Place};
@@ -142,7 +142,7 @@ impl Walk<'_> {
         };
         let mut groups = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let named = item.name().filter(|name| Kind::Name.read(name).is_ok());
+            let named = item.name().filter(|name| ValueKind::Name.read(name).is_ok());
             let named = named.filter(|_| goes_by == GoesBy::Name).map(|name| join(path, name));
             // Of two with one name the second goes by its number: each fault stands at its own lines.
             let path =
@@ -154,7 +154,7 @@ impl Walk<'_> {
         Value::Array(groups)
     }
 
-    fn one(&mut self, path: &str, kind: Kind, node: &Node) -> Option<Value> {
+    fn one(&mut self, path: &str, kind: ValueKind, node: &Node) -> Option<Value> {
         let refusal = match &node.content {
             Content::Scalar { text, .. } => match self.read(kind, text, &node.place, path) {
                 Ok(value) => return Some(value),
@@ -168,7 +168,7 @@ impl Walk<'_> {
         None
     }
 
-    fn many(&mut self, path: &str, kind: Kind, node: &Node) -> Value {
+    fn many(&mut self, path: &str, kind: ValueKind, node: &Node) -> Value {
         let values: Vec<_> = match &node.content {
             Content::List(items) => {
                 let items = items.iter().enumerate();
@@ -190,7 +190,7 @@ impl Walk<'_> {
     }
 
     /// Names of the user's choice with their values.
-    fn map(&mut self, path: &str, kind: Kind, node: &Node) -> Option<Value> {
+    fn map(&mut self, path: &str, kind: ValueKind, node: &Node) -> Option<Value> {
         let Content::Map(entries) = &node.content else {
             self.findings.fault(node.place.clone(), path, "must be names with values");
             return None;
@@ -205,14 +205,14 @@ impl Walk<'_> {
     }
 
     /// Reads a value. Secrets are fetched from where they are kept.
-    fn read(&mut self, kind: Kind, text: &str, place: &Place, path: &str) -> Result<Value, String> {
+    fn read(&mut self, kind: ValueKind, text: &str, place: &Place, path: &str) -> Result<Value, String> {
         if !kind.is_secret() {
             return kind.read(text);
         }
         match self.surroundings.secret(text) {
             Some(secret) => kind.read(&secret?),
             // Who sets a variable has kept the secret out of the file already.
-            None if matches!(kind, Kind::Secret) && matches!(place, Place::File { .. }) => {
+            None if matches!(kind, ValueKind::Secret) && matches!(place, Place::File { .. }) => {
                 Err("must be env:NAME or file:PATH; a secret does not belong into this file".to_owned())
             }
             None => {
@@ -227,7 +227,7 @@ impl Walk<'_> {
         }
     }
 
-    fn absent(&mut self, path: &str, kind: Kind, absent: Absent, parent: &Place) -> Option<Value> {
+    fn absent(&mut self, path: &str, kind: ValueKind, absent: Absent, parent: &Place) -> Option<Value> {
         match absent {
             Absent::Is(default) => kind.read(default).ok(),
             Absent::Default | Absent::Unset(_) => None,
@@ -307,10 +307,10 @@ fn with_path(mut values: Value, group: Group, path: &str) -> Value {
 fn stand_in(key: &Key) -> Value {
     match key.holds {
         Holds::One(_, Absent::Unset(_)) | Holds::Choice(_) => Value::Null,
-        Holds::One(Kind::Flag, _) => json!(false),
-        Holds::One(Kind::Number { .. }, _) => json!(1),
-        Holds::One(Kind::Time { .. }, _) => json!("1ms"),
-        Holds::One(Kind::Choice(words), _) => json!(words.first()),
+        Holds::One(ValueKind::Flag, _) => json!(false),
+        Holds::One(ValueKind::Number { .. }, _) => json!(1),
+        Holds::One(ValueKind::Time { .. }, _) => json!("1ms"),
+        Holds::One(ValueKind::Choice(words), _) => json!(words.first()),
         Holds::One(..) => json!(""),
         _ => json!([]),
     }

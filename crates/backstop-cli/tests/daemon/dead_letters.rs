@@ -43,7 +43,7 @@ async fn what_a_target_refuses_is_in_the_directory_and_on_the_page_and_is_sent_a
 
     let shown = daemon.component("dead letters", |shown| shown["places"][0]["count"]["events"] == 1);
     assert_eq!((&shown["name"], &shown["health"]["status"]), (&"orders".into(), &"up".into()));
-    assert_eq!((&shown["troubled"][0]["id"], &shown["troubled"][0]["tries"]), (&"o-1".into(), &1.into()));
+    assert_eq!((&shown["troubled"][0]["id"], &shown["troubled"][0]["attempts"]), (&"o-1".into(), &1.into()));
     assert!(daemon.get("/metrics", "").1.contains(r#"dlq_stored{dlq="orders"} 1"#));
 
     receiver.answer(200);

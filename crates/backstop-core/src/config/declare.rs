@@ -258,7 +258,7 @@ macro_rules! config {
     };
 }
 
-/// Declares an enum whose variants are the words of a setting, and the [`Kind`](crate::config::Kind) of it.
+/// Declares an enum whose variants are the words of a setting, and the [`ValueKind`](crate::config::ValueKind) of it.
 ///
 /// ```
 /// backstop_core::choice! {
@@ -286,7 +286,7 @@ macro_rules! choice {
 
         impl $name {
             /// Its words as a kind of setting.
-            $vis const KIND: $crate::config::Kind = $crate::config::Kind::Choice(&[$($word),*]);
+            $vis const KIND: $crate::config::ValueKind = $crate::config::ValueKind::Choice(&[$($word),*]);
         }
 
         impl ::std::fmt::Display for $name {
@@ -298,7 +298,7 @@ macro_rules! choice {
         impl $crate::config::Setting for $name {
             fn read(
                 value: &$crate::config::hidden::serde_json::Value,
-                _: $crate::config::Kind,
+                _: $crate::config::ValueKind,
             ) -> ::std::result::Result<Self, ::std::string::String> {
                 let word: ::std::string::String = $crate::config::Setting::read(value, Self::KIND)?;
                 match word.as_str() {
@@ -311,7 +311,7 @@ macro_rules! choice {
                 self.to_string().into()
             }
 
-            fn broken_rules(&self, _: $crate::config::Kind) -> ::std::vec::Vec<::std::string::String> {
+            fn broken_rules(&self, _: $crate::config::ValueKind) -> ::std::vec::Vec<::std::string::String> {
                 ::std::vec::Vec::new()
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Kind;
+use super::ValueKind;
 
 /// A key and what stands under it.
 #[derive(Debug, Clone, Copy)]
@@ -19,11 +19,11 @@ pub struct Key {
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
     /// One value.
-    One(Kind, Absent),
+    One(ValueKind, Absent),
     /// A list of values; one alone may be written without the list.
-    Many(Kind, Absent),
+    Many(ValueKind, Absent),
     /// Names of the user's choice, each with a value.
-    Map(Kind, Absent),
+    Map(ValueKind, Absent),
     /// More keys; where it is absent, each of them is.
     Group(Group),
     /// More keys, whose presence alone means something.

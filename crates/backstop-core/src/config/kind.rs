@@ -10,7 +10,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What kind of value a key has.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum ValueKind {
     /// Any text that is not empty.
     Text,
     /// A short name of small letters, digits and dashes.
@@ -67,7 +67,7 @@ pub enum Plain {
     Nothing,
 }
 
-impl Kind {
+impl ValueKind {
     /// A number that is not zero, up to a million.
     pub const AT_LEAST_ONE: Self = Self::Number { min: 1, max: 1_000_000 };
     /// A time with its unit, not zero.
@@ -221,15 +221,15 @@ pub(super) fn written(time: Duration) -> String {
 mod tests {
     use super::*;
 
-    const MS: Kind = Kind::MILLIS;
-    const TIME: Kind = Kind::TIME_OR_ZERO;
+    const MS: ValueKind = ValueKind::MILLIS;
+    const TIME: ValueKind = ValueKind::TIME_OR_ZERO;
 
     #[test]
     fn times_have_units_and_the_names_that_end_in_one_need_none() {
         for (kind, text, millis) in [
             (MS, "200", 200),
             (MS, "2s", 2_000),
-            (Kind::SECONDS, "90", 90_000),
+            (ValueKind::SECONDS, "90", 90_000),
             (TIME, "7d", 604_800_000),
             (TIME, "0ms", 0),
             (TIME, "5m", 300_000),
@@ -258,14 +258,16 @@ mod tests {
 
     #[test]
     fn a_bound_itself_is_accepted_and_what_is_beyond_it_is_not() {
-        let day = Kind::time(Duration::from_millis(1), Duration::from_secs(86_400));
+        let day = ValueKind::time(Duration::from_millis(1), Duration::from_secs(86_400));
         assert!(["1ms", "1d", "24h"].iter().all(|time| day.read(time).is_ok()));
         assert!(["0ms", "2d", "86401s"].iter().all(|time| day.read(time).is_err()));
-        let three = Kind::Number { min: 1, max: 3 };
+        let three = ValueKind::Number { min: 1, max: 3 };
         assert!(["1", "3"].iter().all(|number| three.read(number).is_ok()));
         assert!(["0", "4", "-1", "1.0", ""].iter().all(|number| three.read(number).is_err()));
-        assert!(["0.5", "50", "100.0"].iter().all(|share| Kind::Percent.read(share).is_ok()));
-        assert!(["0", "-1", "100.1", "inf", "NaN"].iter().all(|share| Kind::Percent.read(share).is_err()));
+        assert!(["0.5", "50", "100.0"].iter().all(|share| ValueKind::Percent.read(share).is_ok()));
+        assert!(
+            ["0", "-1", "100.1", "inf", "NaN"].iter().all(|share| ValueKind::Percent.read(share).is_err())
+        );
     }
 
     #[test]
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_wrong_value_is_repeated_unless_it_may_be_secret() {
-        const HOST: Kind = Kind::Parsed(&Parsed {
+        const HOST: ValueKind = ValueKind::Parsed(&Parsed {
             word: "host",
             rule: "a host",
             secret: false,
@@ -289,7 +291,7 @@ mod tests {
             (HOST, "whsec_tiger"),
             (HOST, "file:tiger"),
             (HOST, "bst_tiger"),
-            (Kind::Flag, "env:tiger"),
+            (ValueKind::Flag, "env:tiger"),
         ] {
             let said = kind.read(wrong).unwrap_err();
             assert!(!said.contains("tiger"), "{said}");

@@ -3,7 +3,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use backstop_core::config::{Config as _, Kind};
+//! use backstop_core::config::{Config as _, ValueKind};
 //! use backstop_core::setting::{self, Faults};
 //!
 //! backstop_core::config! {
@@ -11,9 +11,9 @@
 //!     #[derive(Debug, Clone, PartialEq)]
 //!     pub struct Config {
 //!         /// Where it is.
-//!         host: String = String::new() => "host": one(Kind::Text), required("it says where orders go");
+//!         host: String = String::new() => "host": one(ValueKind::Text), required("it says where orders go");
 //!         /// How long an answer may take.
-//!         timeout: Duration = Duration::from_secs(15) => "timeout-ms": one(Kind::MILLIS);
+//!         timeout: Duration = Duration::from_secs(15) => "timeout-ms": one(ValueKind::MILLIS);
 //!     }
 //! }
 //!
@@ -47,7 +47,7 @@ use serde_json::{Map, Value};
 use crate::setting::Faults;
 
 pub use key::{Absent, Group, Holds, Key, join};
-pub use kind::{Kind, Parsed, Plain};
+pub use kind::{Parsed, Plain, ValueKind};
 pub use secret::Secret;
 pub use value::{Given, Setting};
 

@@ -23,10 +23,10 @@ crate::config! {
     #[derive(Debug, Clone, PartialEq)]
     struct Shared {
         /// Who it is.
-        who: Option<String> = None => "who": one(Kind::Name), unset("nobody");
+        who: Option<String> = None => "who": one(ValueKind::Name), unset("nobody");
         /// How long to
         /// wait.
-        pause: Duration = Duration::from_secs(5) => "pause": one(Kind::TIME);
+        pause: Duration = Duration::from_secs(5) => "pause": one(ValueKind::TIME);
     }
 }
 
@@ -35,9 +35,9 @@ crate::config! {
     #[derive(Debug, Clone, PartialEq)]
     struct Inner {
         /// The most.
-        most: u32 = 1 => "most": one(Kind::Number { min: 1, max: 9 });
+        most: u32 = 1 => "most": one(ValueKind::Number { min: 1, max: 9 });
         /// The share.
-        share: f64 = 50.0 => "share-of-all": one(Kind::Percent);
+        share: f64 = 50.0 => "share-of-all": one(ValueKind::Percent);
     }
 }
 
@@ -46,17 +46,17 @@ crate::config! {
     #[derive(Debug, Clone, PartialEq)]
     struct All {
         /// Where to.
-        to: String = String::new() => "to": one(Kind::Text), required("it says where to");
+        to: String = String::new() => "to": one(ValueKind::Text), required("it says where to");
         /// The wait, named with its unit.
-        wait: Duration = Duration::from_millis(200) => "wait-ms": one(Kind::MILLIS);
+        wait: Duration = Duration::from_millis(200) => "wait-ms": one(ValueKind::MILLIS);
         /// How loud.
         level: Level = Level::Quiet => "level": one(Level::KIND);
         /// Whether.
-        on: bool = true => "on": one(Kind::Flag);
+        on: bool = true => "on": one(ValueKind::Flag);
         /// Names.
-        names: Vec<String> = Vec::new() => "names": many(Kind::Name), unset("none");
+        names: Vec<String> = Vec::new() => "names": many(ValueKind::Name), unset("none");
         /// Headers.
-        headers: BTreeMap<String, Secret> = BTreeMap::new() => "headers": map(Kind::Text), unset("none");
+        headers: BTreeMap<String, Secret> = BTreeMap::new() => "headers": map(ValueKind::Text), unset("none");
         /// A group with another default.
         inner: Inner = Inner { most: 3, ..Inner::default() } => "inner": group;
         /// A list of groups.

@@ -8,19 +8,19 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::kind::{Plain, is_percent, millis, written};
-use super::{Kind, Secret};
+use super::{Secret, ValueKind};
 use crate::setting::Quantity;
 
 /// A type that a setting can have.
 pub trait Setting: Sized {
     /// The value that is written there, or the rule it breaks, worded to follow the key.
-    fn read(value: &Value, kind: Kind) -> Result<Self, String>;
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String>;
 
     /// As a settings file writes it; `Null` for no value.
     fn written(&self) -> Value;
 
     /// The rules that a value breaks which was set in code: the same as for one in a file.
-    fn broken_rules(&self, kind: Kind) -> Vec<String>;
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String>;
 
     /// Whether there is a value at all.
     fn is_given(&self) -> bool {
@@ -34,7 +34,7 @@ pub trait Setting: Sized {
 }
 
 /// A scalar of a file, in the notation of its kind.
-fn scalar(value: &Value, kind: Kind) -> Result<Value, String> {
+fn scalar(value: &Value, kind: ValueKind) -> Result<Value, String> {
     match value {
         Value::String(text) => kind.read(text),
         Value::Number(_) | Value::Bool(_) => kind.read(&value.to_string()),
@@ -42,7 +42,7 @@ fn scalar(value: &Value, kind: Kind) -> Result<Value, String> {
     }
 }
 
-fn unfit(kind: Kind) -> String {
+fn unfit(kind: ValueKind) -> String {
     format!("must be {}", kind.rule())
 }
 
@@ -67,7 +67,7 @@ fn out_of_bounds<Q: Quantity>(value: Q, min: Option<Q>, max: Option<Q>) -> Vec<S
 macro_rules! texts {
     ($($type:ty: |$text:ident| $read:expr, |$value:ident| $write:expr;)*) => {$(
         impl Setting for $type {
-            fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+            fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
                 let read = scalar(value, kind)?;
                 let $text = read.as_str().ok_or_else(|| unfit(kind))?;
                 $read.ok_or_else(|| unfit(kind))
@@ -78,7 +78,7 @@ macro_rules! texts {
                 Value::String($write)
             }
 
-            fn broken_rules(&self, kind: Kind) -> Vec<String> {
+            fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
                 let $value = self;
                 let text: String = $write;
                 broken(kind.read(&text))
@@ -97,7 +97,7 @@ texts! {
 macro_rules! numbers {
     ($($type:ty),*) => {$(
         impl Setting for $type {
-            fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+            fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
                 let number = scalar(value, kind)?.as_u64().and_then(|number| number.try_into().ok());
                 number.ok_or_else(|| unfit(kind))
             }
@@ -106,9 +106,9 @@ macro_rules! numbers {
                 Value::from(*self)
             }
 
-            fn broken_rules(&self, kind: Kind) -> Vec<String> {
+            fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
                 match kind {
-                    Kind::Number { min, max } => {
+                    ValueKind::Number { min, max } => {
                         let value = u64::try_from(*self).unwrap_or(u64::MAX);
                         out_of_bounds(value, Some(min), (max < u64::MAX).then_some(max))
                     }
@@ -122,7 +122,7 @@ macro_rules! numbers {
 numbers!(u32, u64, usize);
 
 impl Setting for bool {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         scalar(value, kind)?.as_bool().ok_or_else(|| unfit(kind))
     }
 
@@ -130,14 +130,14 @@ impl Setting for bool {
         Value::from(*self)
     }
 
-    fn broken_rules(&self, _: Kind) -> Vec<String> {
+    fn broken_rules(&self, _: ValueKind) -> Vec<String> {
         Vec::new()
     }
 }
 
 /// A share in percent.
 impl Setting for f64 {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         scalar(value, kind)?.as_f64().ok_or_else(|| unfit(kind))
     }
 
@@ -145,13 +145,13 @@ impl Setting for f64 {
         Value::String(self.to_string())
     }
 
-    fn broken_rules(&self, kind: Kind) -> Vec<String> {
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
         if is_percent(*self) { Vec::new() } else { vec![unfit(kind)] }
     }
 }
 
 impl Setting for Duration {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         let read = scalar(value, kind)?;
         let millis = read.as_str().and_then(|text| millis(text, Plain::Nothing));
         millis.map(Self::from_millis).ok_or_else(|| unfit(kind))
@@ -161,16 +161,18 @@ impl Setting for Duration {
         Value::String(written(*self))
     }
 
-    fn broken_rules(&self, kind: Kind) -> Vec<String> {
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
         match kind {
-            Kind::Time { min, max, .. } => out_of_bounds(*self, (!min.is_zero()).then_some(min), Some(max)),
+            ValueKind::Time { min, max, .. } => {
+                out_of_bounds(*self, (!min.is_zero()).then_some(min), Some(max))
+            }
             other => broken(other.read(&written(*self))),
         }
     }
 }
 
 impl<T: Setting> Setting for Option<T> {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         if value.is_null() { Ok(None) } else { T::read(value, kind).map(Some) }
     }
 
@@ -178,13 +180,13 @@ impl<T: Setting> Setting for Option<T> {
         self.as_ref().map_or(Value::Null, T::written)
     }
 
-    fn broken_rules(&self, kind: Kind) -> Vec<String> {
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
         self.as_ref().map(|value| value.broken_rules(kind)).unwrap_or_default()
     }
 }
 
 impl<T: Setting> Setting for Vec<T> {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         match value {
             Value::Array(values) => values.iter().map(|value| T::read(value, kind)).collect(),
             one => Ok(vec![T::read(one, kind)?]),
@@ -195,13 +197,13 @@ impl<T: Setting> Setting for Vec<T> {
         self.iter().map(T::written).collect()
     }
 
-    fn broken_rules(&self, kind: Kind) -> Vec<String> {
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
         self.iter().flat_map(|value| value.broken_rules(kind)).collect()
     }
 }
 
 impl<T: Setting> Setting for BTreeMap<String, T> {
-    fn read(value: &Value, kind: Kind) -> Result<Self, String> {
+    fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         let Value::Object(values) = value else { return Err("must be names with values".to_owned()) };
         values.iter().map(|(name, value)| Ok((name.clone(), T::read(value, kind)?))).collect()
     }
@@ -210,7 +212,7 @@ impl<T: Setting> Setting for BTreeMap<String, T> {
         Value::Object(self.iter().map(|(name, value)| (name.clone(), value.written())).collect::<Map<_, _>>())
     }
 
-    fn broken_rules(&self, kind: Kind) -> Vec<String> {
+    fn broken_rules(&self, kind: ValueKind) -> Vec<String> {
         self.values().flat_map(|value| value.broken_rules(kind)).collect()
     }
 }

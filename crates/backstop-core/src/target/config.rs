@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::breaker;
 use crate::config;
-use crate::config::{Kind, Parsed};
+use crate::config::{Parsed, ValueKind};
 
 /// The `source` of events where none is set: an outbox by its default name.
 pub const DEFAULT_SOURCE: &str = "/outbox/outbox";
 
 /// Longer times mean nothing, and adding them up would overflow.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-const WAIT: Kind = Kind::time(Duration::from_millis(1), YEAR);
+const WAIT: ValueKind = ValueKind::time(Duration::from_millis(1), YEAR);
 
 config! {
     /// What every target can be set up with, whatever its relay.
@@ -20,20 +20,20 @@ config! {
         /// The `source` of every event: a URI reference that names the system which sends it.
         source: Option<String> = None
             => "source": one(SOURCE), unset("`/outbox/` and the name of the outbox");
-        /// How long an event is put off when the target is away and names no time of its own; spread by half, and added
-        /// to the time for which the breaker is open.
+        /// How long an event is deferred while the target is unavailable and names no time of its own; spread by half, and
+        /// added to the time for which the circuit is open.
         pause: Duration = Duration::from_secs(5) => "pause": one(WAIT);
-        /// How long an event is put off while the target is disabled: at most so long does it take until events flow
-        /// again after it is enabled.
-        park: Duration = Duration::from_secs(3_600) => "park": one(WAIT);
-        /// When the target is left alone, and how it is tried again.
+        /// How long an event is deferred while the target is disabled. After the target is enabled again, its events flow
+        /// again within this time.
+        disabled_pause: Duration = Duration::from_secs(3_600) => "disabled-pause": one(WAIT);
+        /// When the circuit opens, and how it closes again.
         breaker: breaker::Config = default_breaker() => "breaker": group;
     }
 }
 
 /// The breaker of a target unless another is given: after 5 failures in a row, or when half of the last 100 calls
-/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs nobody a try, and no
-/// slowness opens it: a target that answers late still answers.
+/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs no event an attempt, and
+/// slowness never opens it: a target that answers late still answers.
 pub fn default_breaker() -> breaker::Config {
     breaker::Config {
         consecutive_failures: Some(5),
@@ -44,7 +44,7 @@ pub fn default_breaker() -> breaker::Config {
     }
 }
 
-const SOURCE: Kind = Kind::Parsed(&Parsed {
+const SOURCE: ValueKind = ValueKind::Parsed(&Parsed {
     word: "URI reference",
     rule: "a URI reference such as /shop/orders",
     secret: false,
@@ -61,15 +61,15 @@ impl Config {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        Pace { pause: self.pause, park: self.park }
+        Pace { pause: self.pause, disabled_pause: self.disabled_pause }
     }
 }
 
-/// How long events are put off.
+/// How long events are deferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
-    /// While the target is away and says no time of its own.
+    /// While the target is unavailable and names no time of its own.
     pub(super) pause: Duration,
     /// While it is disabled.
-    pub(super) park: Duration,
+    pub(super) disabled_pause: Duration,
 }

@@ -26,7 +26,7 @@ impl Target {
         let metrics = &inner.metrics;
         let flows = vec![
             flow("delivered", "Events that the target confirmed.", &metrics.delivered),
-            flow("deferred", "Events deferred; no attempt is counted.", &metrics.put_off),
+            flow("deferred", "Events deferred; no attempt is counted.", &metrics.deferred),
             flow("failed", "Events that the target refused or failed on.", &metrics.failed),
         ];
         let name = self.name().to_owned();

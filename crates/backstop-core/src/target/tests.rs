@@ -1,4 +1,4 @@
-//! How long events are put off, decided without a socket.
+//! How long events are deferred, decided without a socket.
 
 use super::*;
 use crate::SystemClock;
@@ -6,8 +6,8 @@ use crate::breaker;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn standing(config: breaker::Config) -> Standing {
-    Standing { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
+fn availability(config: breaker::Config) -> Availability {
+    Availability { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
 }
 
 fn pace() -> Pace {
@@ -15,17 +15,17 @@ fn pace() -> Pace {
 }
 
 fn patience(breaker: breaker::Config) -> Config {
-    Config { breaker, pause: SECOND, park: 60 * SECOND, ..Config::default() }
+    Config { breaker, pause: SECOND, disabled_pause: 60 * SECOND, ..Config::default() }
 }
 
 #[test]
 fn a_target_that_asks_for_time_is_held_for_the_longest_that_it_asked_for() {
-    let mut standing = standing(breaker::Config::default());
+    let mut availability = availability(breaker::Config::default());
     let now = Tick::ZERO;
-    assert_eq!(standing.wait(Some(10 * SECOND), now, pace(), Jitter::NONE), 11 * SECOND);
-    assert_eq!(standing.wait(Some(5 * SECOND), now, pace(), Jitter::NONE), 6 * SECOND);
-    assert_eq!(standing.admit(now + 4 * SECOND, pace(), Jitter::NONE), Err(7 * SECOND));
-    assert!(standing.admit(now + 10 * SECOND, pace(), Jitter::NONE).is_ok());
+    assert_eq!(availability.wait(Some(10 * SECOND), now, pace(), Jitter::NONE), 11 * SECOND);
+    assert_eq!(availability.wait(Some(5 * SECOND), now, pace(), Jitter::NONE), 6 * SECOND);
+    assert_eq!(availability.admit(now + 4 * SECOND, pace(), Jitter::NONE), Err(7 * SECOND));
+    assert!(availability.admit(now + 10 * SECOND, pace(), Jitter::NONE).is_ok());
 }
 
 #[test]
@@ -35,22 +35,22 @@ fn an_open_breaker_is_waited_for_and_the_wait_is_spread() {
         wait_in_open: 30 * SECOND,
         ..breaker::Config::default()
     };
-    let mut standing = standing(config);
-    let call = standing.breaker.admit(Tick::ZERO).unwrap();
-    standing.breaker.record(call, false, SECOND, Tick::ZERO);
-    assert_eq!(standing.wait(None, Tick::ZERO, pace(), Jitter::new(0.0)), 30 * SECOND + SECOND / 2);
+    let mut availability = availability(config);
+    let call = availability.breaker.admit(Tick::ZERO).unwrap();
+    availability.breaker.record(call, false, SECOND, Tick::ZERO);
+    assert_eq!(availability.wait(None, Tick::ZERO, pace(), Jitter::new(0.0)), 30 * SECOND + SECOND / 2);
     assert_eq!(
-        standing.admit(Tick::ZERO + 10 * SECOND, pace(), Jitter::new(1.0)),
+        availability.admit(Tick::ZERO + 10 * SECOND, pace(), Jitter::new(1.0)),
         Err(20 * SECOND + SECOND * 3 / 2)
     );
 }
 
 #[test]
 fn without_anything_to_wait_for_the_pause_is_all() {
-    let mut standing = standing(breaker::Config::default());
-    assert_eq!(standing.wait(None, Tick::ZERO, pace(), Jitter::NONE), SECOND);
-    standing.disabled = true;
-    assert_eq!(standing.admit(Tick::ZERO, pace(), Jitter::NONE), Err(60 * SECOND));
+    let mut availability = availability(breaker::Config::default());
+    assert_eq!(availability.wait(None, Tick::ZERO, pace(), Jitter::NONE), SECOND);
+    availability.disabled = true;
+    assert_eq!(availability.admit(Tick::ZERO, pace(), Jitter::NONE), Err(60 * SECOND));
 }
 
 #[test]
@@ -63,29 +63,29 @@ fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
     };
     let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
 
     let probe = target.admit(Jitter::NONE).ok().unwrap();
     assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
     drop(probe);
-    let blocked = Verdict::Blocked(Refusal::permanent("blocked-address", "no"));
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(blocked, Jitter::NONE);
+    let blocked = Verdict::Blocked(Failure::permanent("blocked-address", "no"));
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(blocked, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
 }
 
 #[test]
 fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
     let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
-    let rule =
-        |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().rule(verdict, Jitter::NONE);
-    let _ = rule(7, Verdict::Done);
-    let _ = rule(5, Verdict::Failed(Refusal::permanent("http-400", "no")));
-    let _ = rule(1, Verdict::Failed(Refusal::permanent("http-400", "no")));
-    let _ = rule(1, Verdict::Done);
-    let _ = rule(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
+    let answer =
+        |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().answer(verdict, Jitter::NONE);
+    let _ = answer(7, Verdict::Done);
+    let _ = answer(5, Verdict::Failed(Failure::permanent("http-400", "no")));
+    let _ = answer(1, Verdict::Failed(Failure::permanent("http-400", "no")));
+    let _ = answer(1, Verdict::Done);
+    let _ = answer(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
     assert!(target.admit_many(4, Jitter::NONE).is_err(), "it asked for patience");
     let metrics = &target.0.metrics;
-    let counted = [&metrics.delivered, &metrics.failed, &metrics.put_off].map(telemetry::Counter::total);
+    let counted = [&metrics.delivered, &metrics.failed, &metrics.deferred].map(telemetry::Counter::total);
     assert_eq!(counted, [8, 1, 7]);
     assert_eq!(metrics.request_duration.count(), 5, "one for each request, and none for what was not sent");
 }
@@ -95,7 +95,7 @@ fn what_a_target_says_of_itself_is_shown_without_passwords() {
     let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
     let why = "moved to https://joe:s3cret@h/".to_owned();
     let away = Verdict::Unavailable { wait: Some(SECOND), why };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
     assert_eq!(target.status(), Status::Unavailable("moved to https://***@h/".to_owned()));
 }
 
@@ -106,12 +106,12 @@ fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
     let target = Target::new("test", "t", &patience(config), clock);
     for _ in 0..5 {
         let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-        let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+        let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
     }
     assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "probes are due");
     assert_eq!(target.0.metrics.available.value(), 0);
 
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(Verdict::Done, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(Verdict::Done, Jitter::NONE);
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
 }
@@ -127,7 +127,7 @@ fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
     let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
     let given_up = target.admit(Jitter::NONE).ok().unwrap();
     let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(away, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
 
     let _probe = target.admit(Jitter::NONE).ok().unwrap();
     drop(given_up);
@@ -143,14 +143,14 @@ fn opening_at_once() -> Target {
 fn a_target_that_refuses_an_event_for_good_is_there_and_one_that_fails_is_not() {
     let refusing = opening_at_once();
     for _ in 0..20 {
-        let refused = Verdict::Failed(Refusal::permanent("http-422", "no"));
-        let _ = refusing.admit(Jitter::NONE).ok().unwrap().rule(refused, Jitter::NONE);
+        let refused = Verdict::Failed(Failure::permanent("http-422", "no"));
+        let _ = refusing.admit(Jitter::NONE).ok().unwrap().answer(refused, Jitter::NONE);
     }
     assert_eq!(refusing.status(), Status::Available);
 
     let failing = opening_at_once();
-    let failed = Verdict::Failed(Refusal::transient("http-500", "oops"));
-    let _ = failing.admit(Jitter::NONE).ok().unwrap().rule(failed, Jitter::NONE);
+    let failed = Verdict::Failed(Failure::transient("http-500", "oops"));
+    let _ = failing.admit(Jitter::NONE).ok().unwrap().answer(failed, Jitter::NONE);
     assert_eq!(failing.status(), Status::Unavailable("http-500: oops".to_owned()));
 }
 
@@ -158,10 +158,10 @@ fn a_target_that_refuses_an_event_for_good_is_there_and_one_that_fails_is_not() 
 fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
     let target = opening_at_once();
     let gone = Verdict::Gone("410".to_owned());
-    let ruling = target.admit(Jitter::NONE).ok().unwrap().rule(gone, Jitter::NONE);
-    assert_eq!(ruling, Ok(Outcome::RetryAfter(pace().park)));
+    let answer = target.admit(Jitter::NONE).ok().unwrap().answer(gone, Jitter::NONE);
+    assert_eq!(answer.unwrap(), Outcome::RetryAfter(pace().disabled_pause));
     assert!(target.is_disabled() && target.status() == Status::Disabled);
-    assert_eq!(target.admit(Jitter::NONE).err(), Some(pace().park));
+    assert_eq!(target.admit(Jitter::NONE).err(), Some(pace().disabled_pause));
     target.enable();
     assert!(target.admit(Jitter::NONE).is_ok());
 }
@@ -170,7 +170,7 @@ fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
 fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
     let target = Target::new("test", "t", &patience(breaker::Config::default()), Arc::new(SystemClock));
     let busy = Verdict::Unavailable { wait: Some(3600 * SECOND), why: "busy".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().rule(busy, Jitter::NONE);
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(busy, Jitter::NONE);
     assert!(target.admit(Jitter::NONE).is_err());
     target.enable();
     assert!(target.admit(Jitter::NONE).is_ok());

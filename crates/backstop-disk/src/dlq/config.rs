@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::config;
-use backstop_core::config::{Config as _, Kind};
+use backstop_core::config::{Config as _, ValueKind};
 use backstop_core::setting::Faults;
 use backstop_core::telemetry;
 use backstop_core::{Clock, SystemClock};
@@ -29,17 +29,17 @@ config! {
     pub struct Config {
         /// The directory. A relative path begins where the process is started.
         directory: PathBuf = PathBuf::new()
-            => "directory": one(Kind::Text), required("it says where failed events are kept");
+            => "directory": one(ValueKind::Text), required("it says where failed events are kept");
         /// Whether the directory is made if there is none, for its owner alone (mode 0700). Without it a disk that is not
         /// mounted is noticed at the start.
-        create: bool = false => "create": one(Kind::Flag);
+        create: bool = false => "create": one(ValueKind::Flag);
         /// Whether each record also tells how often delivery was tried, when, and where the event was to go. Without it
         /// a record has exactly the keys `event` and `error`.
-        details: bool = false => "details": one(Kind::Flag);
+        details: bool = false => "details": one(ValueKind::Flag);
         /// What the names of its metrics begin with. Several directories may share it: the label `dlq` has the directory's
         /// name.
         metrics_prefix: Option<String> = None
-            => "metrics-prefix": one(Kind::Text), unset("`dlq`");
+            => "metrics-prefix": one(ValueKind::Text), unset("`dlq`");
         /// Many events in one file, for high failure rates.
         rolling: Rolling = Rolling::default() => "rolling": group;
     }
@@ -51,13 +51,13 @@ config! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rolling {
         /// Whether many events are written into one file.
-        enabled: bool = false => "enabled": one(Kind::Flag);
+        enabled: bool = false => "enabled": one(ValueKind::Flag);
         /// A file of this size is left for the next one.
-        max_bytes: u64 = 16 * 1024 * 1024 => "max-bytes": one(Kind::Number { min: 1, max: u64::MAX });
+        max_bytes: u64 = 16 * 1024 * 1024 => "max-bytes": one(ValueKind::Number { min: 1, max: u64::MAX });
         /// A file of this age is left for the next one.
-        max_age: Duration = Duration::from_secs(60) => "max-age": one(Kind::TIME);
+        max_age: Duration = Duration::from_secs(60) => "max-age": one(ValueKind::TIME);
         /// A file that nothing was written to for this long is left; what is left can be sent again.
-        idle: Duration = Duration::from_secs(1) => "idle": one(Kind::TIME);
+        idle: Duration = Duration::from_secs(1) => "idle": one(ValueKind::TIME);
     }
 }
 

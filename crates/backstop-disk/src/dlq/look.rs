@@ -143,11 +143,11 @@ fn shown(settings: &Setup, name: &str) -> io::Result<Option<Troubled>> {
     BufReader::new(file.take(SHOWN_BYTES)).read_until(b'\n', &mut line)?;
     let Ok(record) = record::read(&line) else { return Ok(None) };
     let failed_at = record.details.as_ref().map(|details| details.last_failed_at).or(name::failed_at(name));
-    let tries = record.details.map_or(0, |details| details.attempts);
-    Ok(Some(troubled(&record.event, record.error, tries, failed_at)))
+    let attempts = record.details.map_or(0, |details| details.attempts);
+    Ok(Some(troubled(&record.event, record.error, attempts, failed_at)))
 }
 
-fn troubled(event: &CloudEvent, error: String, tries: u32, failed_at: Option<Timestamp>) -> Troubled {
+fn troubled(event: &CloudEvent, error: String, attempts: u32, failed_at: Option<Timestamp>) -> Troubled {
     // What others have written may break our rules; its id and type are there all the same.
     let ours = event.to_event().ok();
     let failed_at = failed_at.unwrap_or(Timestamp::UNIX_EPOCH);
@@ -157,10 +157,10 @@ fn troubled(event: &CloudEvent, error: String, tries: u32, failed_at: Option<Tim
         aggregate_type: ours.as_ref().map_or(GLOBAL, |event| event.aggregate_type()).to_owned(),
         aggregate_id: ours.as_ref().and_then(|event| event.aggregate_id()).map(str::to_owned),
         place: STORED,
-        tries,
+        attempts,
         error: Some(error),
         occurred_at: ours.map_or(failed_at, |event| event.occurred_at()),
-        next_try_at: None,
+        next_attempt_at: None,
     }
 }
 

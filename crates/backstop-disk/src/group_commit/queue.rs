@@ -31,7 +31,7 @@ struct State<T> {
 
 /// Where a thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Seat {
     First,
     Behind,
 }
@@ -70,8 +70,8 @@ impl<T> Queue<T> {
     }
 
     /// Waits for the next batch, and takes at most so many.
-    pub(super) fn next(&self, place: Place, most: usize, patience: Option<Duration>) -> Next<'_, T> {
-        let called = if place == Place::First { &self.arrived } else { &self.crowded };
+    pub(super) fn next(&self, seat: Seat, most: usize, patience: Option<Duration>) -> Next<'_, T> {
+        let called = if seat == Seat::First { &self.arrived } else { &self.crowded };
         let until = patience.map(|patience| Instant::now() + patience);
         let mut state = self.state();
         loop {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn batch(queue: &Queue<usize>, most: usize) -> Option<(Vec<usize>, Busy<'_, usize>)> {
-        match queue.next(Place::First, most, NO_PATIENCE) {
+        match queue.next(Seat::First, most, NO_PATIENCE) {
             Next::Write(batch, busy) => Some((batch, busy)),
             Next::Idle | Next::End => None,
         }
@@ -225,7 +225,7 @@ mod tests {
         let queue = filled(1);
         let _busy = batch(&queue, 10).unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| match queue.next(Place::Behind, 1000, None) {
+            let second = scope.spawn(|| match queue.next(Seat::Behind, 1000, None) {
                 Next::Write(batch, _) => batch.len(),
                 Next::Idle | Next::End => 0,
             });
@@ -240,7 +240,7 @@ mod tests {
         queue.close();
         assert_eq!(queue.push(7), Err(7));
         assert_eq!(batch(&queue, 10).unwrap().0, [0]);
-        assert!(matches!(queue.next(Place::Behind, 10, None), Next::End));
+        assert!(matches!(queue.next(Seat::Behind, 10, None), Next::End));
     }
 
     #[test]
@@ -250,8 +250,8 @@ mod tests {
         fill(&queue, 2);
         queue.close();
         assert_eq!(batch(&queue, 10).unwrap().0, [0, 1]);
-        for place in [Place::First, Place::Behind] {
-            assert!(matches!(queue.next(place, 10, None), Next::End));
+        for seat in [Seat::First, Seat::Behind] {
+            assert!(matches!(queue.next(seat, 10, None), Next::End));
         }
     }
 
@@ -272,6 +272,6 @@ mod tests {
         let queue = filled(2);
         queue.abandon();
         assert_eq!(queue.push(7), Err(7));
-        assert!(matches!(queue.next(Place::First, 10, None), Next::End));
+        assert!(matches!(queue.next(Seat::First, 10, None), Next::End));
     }
 }

@@ -48,8 +48,8 @@ async fn letters_are_counted_and_the_oldest_shown_first() {
     let ids: Vec<_> = report.troubled.iter().map(|event| event.id.as_str()).collect();
     assert_eq!(ids, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     let first = &report.troubled[0];
-    assert_eq!((first.event_type.as_str(), first.tries, first.place), ("OrderPlaced", 3, "stored"));
-    assert_eq!((first.error.as_deref(), first.next_try_at), (Some("timeout"), None));
+    assert_eq!((first.event_type.as_str(), first.attempts, first.place), ("OrderPlaced", 3, "stored"));
+    assert_eq!((first.error.as_deref(), first.next_attempt_at), (Some("timeout"), None));
     assert_eq!((flow(&report, "stored"), flow(&report, "refused")), (12, 0));
     assert!(fs::read_dir(place.path()).unwrap().all(|entry| !is_hidden(&entry.unwrap().path())));
 }

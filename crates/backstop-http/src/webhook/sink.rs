@@ -1,7 +1,7 @@
 //! The webhook as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
 
 use backstop_core::event::cloudevents;
-use backstop_core::target::Refusal;
+use backstop_core::target::unwritable;
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::{Mode, Relay, Webhook};
@@ -26,18 +26,18 @@ impl Sink for Webhook {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let relay = &self.0;
         let message = message_of(relay, &event).and_then(|message| relay.fitting(message))?;
-        let ruling = relay.send(message, 1).await;
-        relay.target.told_to_sender(ruling)
+        let answer = relay.send(message, 1).await;
+        relay.target.as_sink_answer(answer)
     }
 }
 
-fn message_of(relay: &Relay, event: &CloudEvent) -> Result<Message, Refusal> {
+fn message_of(relay: &Relay, event: &CloudEvent) -> Result<Message, Failure> {
     let (id, source, json) = (event.id(), event.source(), event.as_json());
     match relay.mode {
         Mode::Structured => Ok(encoding::carried(event)),
         Mode::Batched { .. } => Ok(encoding::batched([(id, json)].into_iter(), source)),
         Mode::Binary => {
-            let received = cloudevents::from_json(json).map_err(|error| Refusal::unwritable(&error))?;
+            let received = cloudevents::from_json(json).map_err(|error| unwritable(&error))?;
             encoding::binary(&received.event, source)
         }
     }

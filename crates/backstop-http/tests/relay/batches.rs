@@ -7,7 +7,7 @@ use backstop_core::inspect::Inspect as _;
 use backstop_core::{Clock, Event, Failure, Handler as _, Outcome, SystemClock, Timestamp};
 use backstop_http::Webhook;
 
-use crate::receiver::{Receiver, put_off, status};
+use crate::receiver::{Receiver, deferred, status};
 
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -71,7 +71,7 @@ async fn a_target_that_is_away_puts_the_whole_batch_off() {
     let receiver = Receiver::answering([status(503)]).await;
     let webhook = receiver.webhook().batched(3, LINGER).build().unwrap();
     for answer in all(&webhook, 3).await {
-        put_off(answer);
+        deferred(answer);
     }
     assert_eq!(sizes(&receiver), [3]);
 }
@@ -89,7 +89,7 @@ async fn one_bad_event_does_not_bury_the_others() {
     assert_eq!(counted(&webhook).await, [2, 0, 1], "each event once, however often it was sent");
 }
 
-/// What an operator reads of the target: delivered, put off, failed.
+/// What an operator reads of the target: delivered, deferred, failed.
 async fn counted(webhook: &Webhook) -> Vec<u64> {
     webhook.target().report().await.flows.iter().map(|flow| flow.total).collect()
 }
@@ -101,7 +101,7 @@ async fn a_target_counts_events_and_not_requests() {
     assert!(all(&webhook, 10).await.into_iter().all(|answer| answer.unwrap() == Outcome::Done));
     assert_eq!(counted(&webhook).await, [10, 0, 0]);
     for answer in all(&webhook, 10).await {
-        put_off(answer);
+        deferred(answer);
     }
     assert_eq!((receiver.arrived().len(), counted(&webhook).await), (2, vec![10, 10, 0]));
 }
@@ -153,7 +153,7 @@ async fn without_an_answer_an_event_waits_and_is_not_taken_for_delivered() {
     let receiver = Receiver::new().await;
     let webhook = receiver.webhook().batched(2, LINGER).clock(Broken).build().unwrap();
     for answer in all(&webhook, 2).await {
-        put_off(answer);
+        deferred(answer);
     }
     assert!(receiver.arrived().is_empty());
 }

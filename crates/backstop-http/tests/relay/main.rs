@@ -1,6 +1,7 @@
 //! The webhook on real sockets: what is sent, what the answers mean, and what is never sent.
 
 mod answers;
+mod availability;
 mod away;
 mod batches;
 mod bounds;
@@ -13,4 +14,3 @@ mod receiver;
 mod settings;
 mod signed;
 mod sink;
-mod standing;

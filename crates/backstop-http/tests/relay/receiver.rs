@@ -189,10 +189,10 @@ pub(crate) async fn sent(webhook: &Webhook) -> Result<Outcome, Failure> {
     webhook.handle(order()).await
 }
 
-/// The time for which an event was put off.
-pub(crate) fn put_off(answer: Result<Outcome, Failure>) -> Duration {
+/// The time for which an event was deferred.
+pub(crate) fn deferred(answer: Result<Outcome, Failure>) -> Duration {
     match answer {
         Ok(Outcome::RetryAfter(wait)) => wait,
-        other => panic!("not put off but {other:?}"),
+        other => panic!("not deferred but {other:?}"),
     }
 }

@@ -20,7 +20,7 @@ fn every_fault_is_reported_at_once() {
         .timeout(Duration::ZERO)
         .connect_timeout(Duration::ZERO)
         .pause(Duration::ZERO)
-        .park(Duration::ZERO)
+        .disabled_pause(Duration::ZERO)
         .request_limit(0)
         .response_head_limit(100)
         .allow_network("10.0.0.0/99")
@@ -44,7 +44,7 @@ fn every_fault_is_reported_at_once() {
             "root-certificates",
             "source",
             "pause",
-            "park",
+            "disabled-pause",
             "url",
             "secrets",
             "secrets",
@@ -87,7 +87,7 @@ fn times_that_would_overflow_are_refused() {
     let forever = Duration::MAX;
     let settings =
         Webhook::to("https://example.com/").timeout(forever).connect_timeout(forever).pause(forever);
-    let settings = settings.park(forever).retry_after_limit(forever).batched(1, forever);
+    let settings = settings.disabled_pause(forever).retry_after_limit(forever).batched(1, forever);
     let Err(Error::Settings { faults, .. }) = settings.build() else { panic!("it was built") };
     let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -196,7 +196,7 @@ fn a_setting_that_is_not_given_has_the_default_that_the_guide_promises() {
     assert_eq!((config.response_head_limit, config.idle_connections), (32 * 1024, 32));
     assert_eq!((config.format, config.retry_after_limit), (Format::Structured, Duration::from_secs(3_600)));
     assert_eq!(
-        (config.target.pause, config.target.park),
+        (config.target.pause, config.target.disabled_pause),
         (Duration::from_secs(5), Duration::from_secs(3_600))
     );
     let breaker = config.target.breaker;

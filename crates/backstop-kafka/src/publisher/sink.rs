@@ -1,7 +1,6 @@
 //! The publisher as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
 
 use backstop_core::event::cloudevents::{self, Received};
-use backstop_core::target::Refusal;
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
@@ -22,9 +21,9 @@ use super::Publisher;
 impl Sink for Publisher {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
-            Refusal::permanent("payload", format!("the CloudEvent makes no record: {error}"))
+            Failure::permanent("payload", format!("the CloudEvent makes no record: {error}"))
         })?;
-        let ruling = self.0.publish(&event, &source).await;
-        self.target().told_to_sender(ruling)
+        let answer = self.0.publish(&event, &source).await;
+        self.target().as_sink_answer(answer)
     }
 }

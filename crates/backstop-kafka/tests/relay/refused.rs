@@ -58,8 +58,8 @@ async fn without_its_topic_an_event_waits_until_somebody_makes_it() {
     let publisher = to(&kafka, &kafka.topic("late")).timeout(Duration::from_secs(6));
     let breaker = Config { wait_in_open: Duration::from_millis(100), ..Config::default() };
     let publisher = publisher.pause(Duration::from_millis(10)).breaker(breaker).build().unwrap();
-    let put_off = publisher.handle(of_bytes(10)).await.unwrap();
-    assert!(matches!(put_off, Outcome::RetryAfter(_)), "{put_off:?}");
+    let deferred = publisher.handle(of_bytes(10)).await.unwrap();
+    assert!(matches!(deferred, Outcome::RetryAfter(_)), "{deferred:?}");
     assert_eq!(publisher.target().status(), Status::Available, "one event is no verdict on the brokers");
 
     let topic = kafka.create_topic("late", 1, &[]).await;
@@ -93,6 +93,6 @@ async fn a_time_that_the_brokers_refuse_is_an_outage() {
     let Some(kafka) = servers::kafka().await else { return };
     let topic = kafka.create_topic("late", 1, &[("message.timestamp.before.max.ms", "1")]).await;
     let publisher = to(&kafka, &topic).linger(Duration::from_millis(200)).build().unwrap();
-    let put_off = publisher.handle(of_bytes(10)).await.unwrap();
-    assert!(matches!(put_off, Outcome::RetryAfter(_)), "{put_off:?}");
+    let deferred = publisher.handle(of_bytes(10)).await.unwrap();
+    assert!(matches!(deferred, Outcome::RetryAfter(_)), "{deferred:?}");
 }

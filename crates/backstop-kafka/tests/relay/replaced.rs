@@ -22,7 +22,7 @@ async fn a_producer_that_cannot_go_on_is_replaced_and_the_event_waits_untouched(
 
     let lost_count = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER];
     cluster.request_errors(RDKafkaApiKey::Produce, &lost_count);
-    let put_off = publisher.handle(event()).await.unwrap();
-    assert!(matches!(put_off, Outcome::RetryAfter(_)), "{put_off:?}");
+    let deferred = publisher.handle(event()).await.unwrap();
+    assert!(matches!(deferred, Outcome::RetryAfter(_)), "{deferred:?}");
     assert_eq!(publisher.handle(event()).await.unwrap(), Outcome::Done, "by a fresh producer");
 }

@@ -130,7 +130,10 @@ fn a_setting_that_is_not_given_has_the_default_that_the_guide_promises() {
     assert_eq!((config.timeout, config.linger), (Duration::from_secs(30), Duration::from_millis(2)));
     assert_eq!((config.format, config.compression), (Format::Binary, Compression::None));
     assert_eq!((config.client_id.as_str(), config.target.pause), ("backstop", Duration::from_secs(5)));
-    assert_eq!((config.target.park, config.target.breaker.half_open_calls), (Duration::from_secs(3_600), 2));
+    assert_eq!(
+        (config.target.disabled_pause, config.target.breaker.half_open_calls),
+        (Duration::from_secs(3_600), 2)
+    );
 }
 
 /// What a program can set, a file can set.

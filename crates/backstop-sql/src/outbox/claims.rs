@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::config::{Kind, Parsed};
+use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::{Clock, SystemClock};
 use tokio::time::timeout;
 
@@ -19,14 +19,14 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// Whether rows are claimed before they are delivered. `multi-node` requires it.
-        enabled: bool = false => "enabled": one(Kind::Flag);
+        enabled: bool = false => "enabled": one(ValueKind::Flag);
         /// How old a claim must be before another node may take the row: so long do the events of a node that died wait. The
         /// same on all nodes.
-        lock_timeout: Duration = Duration::from_secs(300) => "lock-timeout": one(Kind::TIME);
+        lock_timeout: Duration = Duration::from_secs(300) => "lock-timeout": one(ValueKind::TIME);
         /// The name under which this node claims rows, new at each start. At most 128 characters.
-        owner_id: Option<String> = None => "owner-id": one(Kind::Parsed(&OWNER)), unset("made up at each start");
+        owner_id: Option<String> = None => "owner-id": one(ValueKind::Parsed(&OWNER)), unset("made up at each start");
         /// How long a node that has written a row has it to itself. Never longer than `lock-timeout`.
-        hot_grace: Duration = Duration::from_secs(30) => "hot-grace": one(Kind::TIME);
+        hot_grace: Duration = Duration::from_secs(30) => "hot-grace": one(ValueKind::TIME);
     }
 }
 

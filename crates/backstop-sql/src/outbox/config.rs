@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use backstop_core::config::{Kind, Parsed};
+use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::retry::Exponential;
 use backstop_core::setting::Faults;
 
@@ -24,7 +24,7 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// The name by which operators know it, and the label `outbox` of its metrics.
-        name: String = "outbox".to_owned() => "name": one(Kind::Text);
+        name: String = "outbox".to_owned() => "name": one(ValueKind::Text);
         /// Where the table is.
         database: Table = Table::default() => "database": group;
         /// How events are handed to their handlers.
@@ -40,9 +40,9 @@ backstop_core::config! {
         /// What `/metrics` shows.
         metrics: Metrics = Metrics::default() => "metrics": group;
         /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is tried.
-        dead_letter_timeout: Duration = Duration::from_secs(30) => "dead-letter-timeout": one(Kind::TIME);
+        dead_letter_timeout: Duration = Duration::from_secs(30) => "dead-letter-timeout": one(ValueKind::TIME);
         /// The `source` of dead letters, which are CloudEvents.
-        source: Option<String> = None => "source": one(Kind::Text), unset("`/outbox/` and the name");
+        source: Option<String> = None => "source": one(ValueKind::Text), unset("`/outbox/` and the name");
     }
     rules: fit_together;
 }
@@ -52,26 +52,26 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Table {
         /// The table.
-        table: String = TableName::default().to_string() => "table": one(Kind::Parsed(&TABLE));
+        table: String = TableName::default().to_string() => "table": one(ValueKind::Parsed(&TABLE));
         /// The zone of the table's moments where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL. For
         /// others it stays `UTC`.
-        time_zone: String = "UTC".to_owned() => "time-zone": one(Kind::Parsed(&TIME_ZONE));
+        time_zone: String = "UTC".to_owned() => "time-zone": one(ValueKind::Parsed(&TIME_ZONE));
         /// Whether the Java framework delivers from the same table. It needs mode `multi-node` and `poller.skip-recent`.
-        beside_java: bool = false => "beside-java": one(Kind::Flag);
+        beside_java: bool = false => "beside-java": one(ValueKind::Flag);
         /// Whether the start creates the table or brings it up to date. Without it the table is only checked, and
         /// `backstop migrate` does that.
-        migrate: bool = true => "migrate": one(Kind::Flag);
+        migrate: bool = true => "migrate": one(ValueKind::Flag);
         /// Whether nodes wake each other when one has written rows, where the database can do that (PostgreSQL).
-        wake_ups: bool = true => "wake-ups": one(Kind::Flag);
+        wake_ups: bool = true => "wake-ups": one(ValueKind::Flag);
         /// Whether a pooler that shares connections between transactions is in between, as PgBouncer. PostgreSQL only.
-        behind_pooler: bool = false => "behind-pooler": one(Kind::Flag);
+        behind_pooler: bool = false => "behind-pooler": one(ValueKind::Flag);
         /// Whether a second process on the same table is refused at its start if it or the first one runs in a
         /// single-node mode (`single-node`, `ordered`). For this each process holds a lock: on a connection beside
         /// the pool, or with SQLite in a file beside the database. If that connection is lost and another process
         /// takes the table meanwhile, this one delivers nothing until the other stops. Behind a pooler no such lock
         /// can be held: write `false` there in a single-node mode, and make sure yourself that only one process
         /// runs.
-        guard: bool = true => "guard": one(Kind::Flag);
+        guard: bool = true => "guard": one(ValueKind::Flag);
     }
 }
 
@@ -80,9 +80,9 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Metrics {
         /// Whether the outbox counts for `/metrics`.
-        enabled: bool = true => "enabled": one(Kind::Flag);
+        enabled: bool = true => "enabled": one(ValueKind::Flag);
         /// What the names of its metrics begin with. Several outboxes may share it: the label `outbox` has the outbox's name.
-        name_prefix: Option<String> = None => "name-prefix": one(Kind::Text), unset("`outbox`");
+        name_prefix: Option<String> = None => "name-prefix": one(ValueKind::Text), unset("`outbox`");
     }
 }
 

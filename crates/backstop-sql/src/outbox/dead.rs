@@ -23,7 +23,7 @@ use crate::wake_up::WakeOthers;
 /// # let outbox = Outbox::single_node(pool).start().await?;
 /// let dead = outbox.dead();
 /// for event in dead.query(&DeadFilter::default(), 100).await? {
-///     println!("{} died after {} tries: {:?}", event.id, event.tries, event.error);
+///     println!("{} died after {} attempts: {:?}", event.id, event.attempts, event.error);
 /// }
 ///
 /// // First see how many it would be, then do it, a hundred per second.

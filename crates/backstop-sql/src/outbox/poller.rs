@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::calling::panicked;
-use backstop_core::config::{Config as _, Kind};
+use backstop_core::config::{Config as _, ValueKind};
 use backstop_core::lifecycle::Lifecycle;
 use backstop_core::rest::Rest;
 use backstop_core::setting::Faults;
@@ -33,11 +33,11 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// How long to rest between two looks at the table when there is nothing to do.
-        interval: Duration = Duration::from_secs(5) => "interval-ms": one(Kind::MILLIS);
+        interval: Duration = Duration::from_secs(5) => "interval-ms": one(ValueKind::MILLIS);
         /// How many rows are read at once; more while a backlog is read.
-        batch_size: u32 = 50 => "batch-size": one(Kind::AT_LEAST_ONE);
+        batch_size: u32 = 50 => "batch-size": one(ValueKind::AT_LEAST_ONE);
         /// Rows younger than this are left to the process that wrote them.
-        skip_recent: Duration = Duration::ZERO => "skip-recent": one(Kind::TIME_OR_ZERO);
+        skip_recent: Duration = Duration::ZERO => "skip-recent": one(ValueKind::TIME_OR_ZERO);
     }
     setters: Settings.config;
 }

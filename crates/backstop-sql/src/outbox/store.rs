@@ -252,7 +252,7 @@ pub struct DeadEvent {
     /// The event's id.
     pub id: String,
     /// How often its handler was called.
-    pub tries: u32,
+    pub attempts: u32,
     /// Why it died.
     pub error: Option<String>,
     /// When it was created.

@@ -277,7 +277,7 @@ database_suite! {
         let dead = outbox.dead();
         eventually("the event is dead", async || dead.count(&all()).await.unwrap() == 1).await;
         let shown = dead.query(&all(), 10).await.unwrap();
-        assert_eq!((shown[0].tries, shown[0].error.as_deref()), (2, Some("timeout: no answer")));
+        assert_eq!((shown[0].attempts, shown[0].error.as_deref()), (2, Some("timeout: no answer")));
         assert!(shown[0].died_at.is_some());
         assert!(dead.replay(&shown[0].id).await.unwrap());
         recorder.until_answered(4).await;

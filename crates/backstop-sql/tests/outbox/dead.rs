@@ -80,7 +80,7 @@ database_suite! {
         assert_eq!(dead.count(&of_type("OrderPlaced")).await.unwrap(), 3);
 
         let first = &dead.query(&DeadFilter::default(), 1).await.unwrap()[0];
-        assert_eq!((first.tries, first.error.as_deref()), (10, Some("gone")));
+        assert_eq!((first.attempts, first.error.as_deref()), (10, Some("gone")));
         assert_eq!(first.event.as_ref().unwrap().event_type(), "OrderPlaced");
         // Every connection was given back: more questions than the pool has connections were answered.
         assert!(shop.pool.size() <= 4);

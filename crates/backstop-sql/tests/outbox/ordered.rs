@@ -134,7 +134,7 @@ database_suite! {
 
         let dead = outbox.dead().query(&DeadFilter::default(), 10).await.unwrap();
         assert_eq!(
-            (dead.len(), dead[0].tries, dead[0].error.as_deref()),
+            (dead.len(), dead[0].attempts, dead[0].error.as_deref()),
             (1, 1, Some("test: failed on purpose"))
         );
         assert_eq!(outbox.dead().replay_all(DeadFilter::default()).run().await.unwrap(), 1);

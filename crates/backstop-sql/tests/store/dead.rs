@@ -85,7 +85,7 @@ database_suite! {
         it.set("b", "headers = '[1]', done_at = null").await;
         let dead = it.store.query_dead(&DeadFilter::default(), None, 10).await.unwrap();
         let a = &dead[0];
-        assert_eq!((a.tries, a.error.as_deref()), (10, Some("schema: no total")));
+        assert_eq!((a.attempts, a.error.as_deref()), (10, Some("schema: no total")));
         assert_eq!((a.created_at, a.died_at), (moment(0), Some(moment(20))));
         assert_eq!(a.event, Ok(event("a", 0)));
         assert!(dead[1].event.is_err(), "also one that cannot be decoded is shown");

@@ -203,9 +203,9 @@ database_suite! {
         it.set("b", "attempts = 9").await;
         it.settle("b", 10, dead("given up")).await;
         let troubled = it.store.troubled(10).await.unwrap();
-        let shown: Vec<_> = troubled.iter().map(|it| (it.id.as_str(), it.place, it.tries)).collect();
+        let shown: Vec<_> = troubled.iter().map(|it| (it.id.as_str(), it.place, it.attempts)).collect();
         assert_eq!(shown, [("b", "dead", 10), ("a", "retrying", 1)]);
-        assert_eq!(troubled[1].next_try_at, Some(moment(15)));
+        assert_eq!(troubled[1].next_attempt_at, Some(moment(15)));
         assert_eq!(troubled[1].error.as_deref(), Some("slow"));
         assert_eq!(it.store.troubled(1).await.unwrap().len(), 1);
     }

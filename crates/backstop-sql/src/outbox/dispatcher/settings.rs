@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backstop_core::calling::panicked;
-use backstop_core::config::Kind;
+use backstop_core::config::ValueKind;
 use backstop_core::interceptor::{Interceptor, Interceptors};
 use backstop_core::retry::{Exponential, Jitter, Policy, SharedPolicy};
 use backstop_core::telemetry;
@@ -24,17 +24,17 @@ backstop_core::config! {
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// How many events are handled at the same time.
-        worker_count: usize = 4 => "worker-count": one(Kind::AT_LEAST_ONE);
+        worker_count: usize = 4 => "worker-count": one(ValueKind::AT_LEAST_ONE);
         /// How many events committed by this process may wait in memory.
-        hot_queue_capacity: usize = 1_000 => "hot-queue-capacity": one(Kind::AT_LEAST_ONE);
+        hot_queue_capacity: usize = 1_000 => "hot-queue-capacity": one(ValueKind::AT_LEAST_ONE);
         /// How many events found by the poller may wait in memory.
-        cold_queue_capacity: usize = 1_000 => "cold-queue-capacity": one(Kind::AT_LEAST_ONE);
+        cold_queue_capacity: usize = 1_000 => "cold-queue-capacity": one(ValueKind::AT_LEAST_ONE);
         /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
-        queue_bytes: usize = 64 << 20 => "queue-bytes": one(Kind::Number { min: 1, max: u64::MAX });
+        queue_bytes: usize = 64 << 20 => "queue-bytes": one(ValueKind::Number { min: 1, max: u64::MAX });
         /// How often a handler is called for an event; then the event is dead.
-        max_attempts: u32 = 10 => "max-attempts": one(Kind::Number { min: 1, max: u64::MAX });
+        max_attempts: u32 = 10 => "max-attempts": one(ValueKind::Number { min: 1, max: u64::MAX });
         /// How long the end waits for handlers. What is unfinished stays in the table.
-        drain_timeout: Duration = Duration::from_secs(5) => "drain-timeout-ms": one(Kind::MILLIS_OR_ZERO);
+        drain_timeout: Duration = Duration::from_secs(5) => "drain-timeout-ms": one(ValueKind::MILLIS_OR_ZERO);
         /// What becomes of the row of an event that was handled: it stays as DONE, or it is deleted at once.
         done: Done = Done::Keep => "done": one(Done::KIND);
     }

@@ -107,7 +107,7 @@ fn shown_id(value: &Value) -> String {
 pub(super) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent {
     DeadEvent {
         id: shown_id(&values[0]),
-        tries: tries(count(&values[7])),
+        attempts: attempts_made(count(&values[7])),
         error: values[11].text().map(str::to_owned),
         created_at: values[8].time().unwrap_or_default(),
         died_at: values[12].time(),
@@ -123,15 +123,15 @@ pub(super) fn to_troubled(row: &[Value], status: Status, place: &'static str) ->
         aggregate_type: row[2].text().unwrap_or(GLOBAL).to_owned(),
         aggregate_id: row[3].text().map(str::to_owned),
         place,
-        tries: if status == Status::Dead { tries(attempts) } else { attempts },
+        attempts: if status == Status::Dead { attempts_made(attempts) } else { attempts },
         error: row[5].text().map(str::to_owned),
         occurred_at: row[6].time().unwrap_or_default(),
-        next_try_at: row[7].time().filter(|_| status == Status::Retry),
+        next_attempt_at: row[7].time().filter(|_| status == Status::Retry),
     }
 }
 
 /// How often the handler of a dead event was called: the call that killed it is not counted in the column.
-fn tries(attempts: u32) -> u32 {
+fn attempts_made(attempts: u32) -> u32 {
     attempts.saturating_add(1)
 }
 

@@ -9,7 +9,7 @@ use backstop_http::{Status, Webhook};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::proxy::Proxy;
 
-use crate::receiver::{Receiver, local, put_off, sent, status};
+use crate::receiver::{Receiver, deferred, local, sent, status};
 
 fn quick() -> Config {
     Config {
@@ -35,12 +35,12 @@ async fn a_breaker_opens_defers_until_it_half_opens_and_closes_after_a_probe() {
     assert!(matches!(webhook.target().status(), Status::Unavailable(why) if why.contains("http-500")));
 
     clock.advance(Duration::from_secs(10));
-    let wait = put_off(sent(&webhook).await);
+    let wait = deferred(sent(&webhook).await);
     assert!(wait >= Duration::from_secs(20) && wait < Duration::from_secs(21), "{wait:?}");
     assert_eq!(receiver.arrived().len(), 3, "an open breaker sends nothing");
 
     clock.advance(Duration::from_secs(20));
-    let wait = put_off(sent(&webhook).await); // the probe meets 503
+    let wait = deferred(sent(&webhook).await); // the probe meets 503
     assert!(wait >= Duration::from_secs(30) && wait < Duration::from_secs(31), "{wait:?}");
     assert_eq!(receiver.arrived().len(), 4);
 

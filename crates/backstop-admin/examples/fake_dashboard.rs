@@ -1,4 +1,4 @@
-//! The dashboard over made-up components, for working on the page: `fake_desk [scene] [seconds] [port]`.
+//! The dashboard over made-up components, for working on the page: `fake_dashboard [scene] [seconds] [port]`.
 //!
 //! Scenes: `busy`, `hostile`, `empty`, `alone`, `calm`, `down`. It ends by itself, after a minute unless told otherwise.
 
@@ -92,7 +92,7 @@ fn troubled(
     nth: u64,
     what: &str,
     about: (&str, &str),
-    tries: u32,
+    attempts: u32,
     error: &str,
     next: Option<u64>,
 ) -> Troubled {
@@ -103,10 +103,10 @@ fn troubled(
         aggregate_type: about.0.into(),
         aggregate_id: (!about.1.is_empty()).then(|| about.1.into()),
         place: if next.is_some() { "retrying" } else { "dead" },
-        tries,
+        attempts,
         error: Some(error.into()),
         occurred_at: now - Duration::from_secs(40 + 97 * nth),
-        next_try_at: next.map(|seconds| now + Duration::from_secs(seconds)),
+        next_attempt_at: next.map(|seconds| now + Duration::from_secs(seconds)),
     }
 }
 
@@ -200,10 +200,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let admin = components.into_iter().fold(Admin::new(), Admin::watch).metrics(move || prometheus.render());
 
-    let desk = admin.bind(([127, 0, 0, 1], port).into()).await?;
-    println!("{}", desk.url());
+    let dashboard = admin.bind(([127, 0, 0, 1], port).into()).await?;
+    println!("{}", dashboard.url());
     let shutdown = Shutdown::new();
-    let serving = tokio::spawn(desk.serve(shutdown.child()));
+    let serving = tokio::spawn(dashboard.serve(shutdown.child()));
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     shutdown.begin();
     serving.await?;
