@@ -92,8 +92,8 @@ async fn place_order(
 ) -> Result<(StatusCode, Json<Placed>), (StatusCode, String)> {
     let stored = outbox.transaction(async |tx| -> Result<Placed, backstop::Error> {
         let insert = sqlx::query("insert into shop_order (item, pieces) values (?, ?)");
-        let inserted = insert.bind(&order.item).bind(order.pieces).execute(&mut **tx).await;
-        let id = inserted.map_err(business("storing the order"))?.last_insert_rowid();
+        let inserted = insert.bind(&order.item).bind(order.pieces).execute(&mut **tx).await?;
+        let id = inserted.last_insert_rowid();
         let event = Event::of("OrderPlaced").aggregate("Order", id.to_string()).json(&order)?;
         Ok(Placed { id, event_id: tx.append(event).await? })
     });
@@ -101,11 +101,6 @@ async fn place_order(
         Ok(placed) => Ok((StatusCode::CREATED, Json(placed))),
         Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
-}
-
-/// An error of a statement of one's own, as the outbox words them.
-fn business(doing: &'static str) -> impl FnOnce(sqlx::Error) -> backstop::Error {
-    move |source| backstop::Error::Database { doing, source }
 }
 
 /// What `curl` would do. Gives back the status line's number and the body.

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use backstop::outbox::DeadFilter;
 use backstop::retry::Exponential;
-use backstop::store::DeadFilter;
 use backstop::{Event, Failure, Outbox};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;

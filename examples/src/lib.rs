@@ -15,6 +15,10 @@ pub mod outbox {}
 #[doc = include_str!("../../docs/guides/several-nodes.md")]
 pub mod several_nodes {}
 
+#[doc = include_str!("../../docs/guides/testing.md")]
+#[expect(clippy::test_attr_in_doctest, reason = "the guide shows tests; here they are compiled")]
+pub mod testing {}
+
 #[doc = include_str!("../../docs/guides/webhooks.md")]
 pub mod webhooks {}
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     pub(crate) acquire_timeout_ms: u64,
     #[arg(long, default_value_t = 5_000)]
     pub(crate) drain_ms: u64,
-    /// How often a handler is called for an event at most, where the mode has more than one try
+    /// How often a handler is called for an event at most, where the mode has more than one attempt
     #[arg(long, default_value_t = 10)]
     pub(crate) max_attempts: u32,
     /// How long a failed event waits at most before it is tried again, where the mode tries again

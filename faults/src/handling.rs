@@ -17,7 +17,7 @@ use crate::recording::Recording;
 /// The header that says what becomes of an event: one step for each call of the handler, with dots between.
 /// The last one is repeated.
 ///
-/// A step is an answer: `d` done, `f` a failure, `p` a panic, `u` a failure for good, `x` dead, `r50` put off by 50 ms.
+/// A step is an answer: `d` done, `f` a failure, `p` a panic, `u` a failure for good, `x` dead, `r50` deferred by 50 ms.
 /// Before it may stand how long it takes: `s300+d` lets the runtime go on meanwhile, `b300+d` blocks its thread.
 pub(crate) const STEPS: &str = "steps";
 

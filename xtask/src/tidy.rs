@@ -2,6 +2,7 @@
 
 mod arrows;
 mod code_map;
+mod glossary;
 mod links;
 mod mirrors;
 mod references;
@@ -45,6 +46,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
     findings.faults.extend(mirrors::check(workspace)?);
     findings.faults.extend(arrows::check(workspace, &crates));
     findings.faults.extend(code_map::check(workspace, &crates)?);
+    findings.faults.extend(glossary::check(workspace, &sources)?);
     findings.faults.extend(links::check(workspace)?);
     findings.faults.extend(tours::check(workspace, &sources)?);
     findings.faults.extend(references::check(workspace, options.fix)?);

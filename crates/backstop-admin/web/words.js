@@ -34,7 +34,7 @@ export const events = (n, capped = false) =>
 const TONES = {
   good: ["done", "delivered", "sent", "processed", "completed", "handled"],
   warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped"],
-  bad: ["dead", "buried", "lost", "parked", "stored", "refused"],
+  bad: ["dead", "buried", "lost", "stored", "refused"],
 };
 
 /** How a place or a flow looks: `good` is finished, `warn` repairs itself, `bad` waits for a human. */

@@ -21,19 +21,19 @@ pub struct Cause {
     pub error: String,
     /// How often delivery was tried.
     pub attempts: u32,
-    /// When the first try failed, where that is known.
+    /// When the first attempt failed, where that is known.
     pub first_failed_at: Option<Timestamp>,
-    /// When the last try failed.
+    /// When the last attempt failed.
     pub failed_at: Timestamp,
 }
 
 impl Cause {
-    /// One try, which failed at that moment.
+    /// One attempt, which failed at that moment.
     pub fn new(error: impl Into<String>, failed_at: Timestamp) -> Self {
         Self { error: error.into(), attempts: 1, first_failed_at: Some(failed_at), failed_at }
     }
 
-    /// How often it was tried. With more than one try nobody knows when the first one was.
+    /// How often it was tried. With more than one attempt nobody knows when the first one was.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self.first_failed_at = self.first_failed_at.filter(|_| attempts <= 1);

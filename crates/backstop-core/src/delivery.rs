@@ -70,7 +70,7 @@ impl Delivery {
 pub enum Outcome {
     /// The event was handled.
     Done,
-    /// Not yet: come back after this time. The attempts stay as they are, so an event may be put off
+    /// Not yet: come back after this time. The attempts stay as they are, so an event may be deferred
     /// any number of times without dying.
     RetryAfter(Duration),
     /// Never: bury the event at once, with the reason if there is one.
@@ -118,12 +118,12 @@ impl From<()> for Outcome {
 pub enum Settlement {
     /// Handled.
     Done,
-    /// Put off by the handler; no attempt is counted.
+    /// Deferred by the handler; no attempt is counted.
     Deferred {
         /// How long, from now on.
         after: Duration,
     },
-    /// Failed; another try follows, and this one is counted.
+    /// Failed; another attempt follows, and this one is counted.
     Retry {
         /// How long to wait, from now on.
         after: Duration,
@@ -155,13 +155,13 @@ impl Settlement {
     }
 }
 
-/// Decides about an event whose handler has answered, where `attempts` tries had failed before this one.
+/// Decides about an event whose handler has answered, where `attempts` had failed before this one.
 ///
 /// ```
 /// use std::time::Duration;
 /// use backstop_core::{Failure, Outcome, delivery::{Settlement, decide}, retry::{Jitter, Retry}};
 ///
-/// let retry = Retry::default(); // ten tries
+/// let retry = Retry::default(); // ten attempts
 /// assert_eq!(decide(&retry, 0, Ok(Outcome::Done), Jitter::NONE), Settlement::Done);
 ///
 /// let failed = || Err(Failure::transient("timeout", "no answer"));
@@ -173,7 +173,7 @@ pub fn decide(retry: &Retry, attempts: u32, answer: Result<Outcome, Failure>, ji
         Ok(Outcome::Done) => Settlement::Done,
         Ok(Outcome::RetryAfter(after)) => Settlement::Deferred { after },
         Ok(Outcome::Dead(reason)) => {
-            // A fixed text, because nothing would wipe the error of an earlier try.
+            // A fixed text, because nothing would wipe the error of an earlier attempt.
             let error = reason.map(|reason| redacted(&reason).into_owned());
             Settlement::Dead { error: error.unwrap_or_else(|| "the handler gave the event up".to_owned()) }
         }

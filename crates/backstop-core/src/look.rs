@@ -36,7 +36,7 @@ pub async fn timed<T, E>(look: impl Future<Output = Result<T, E>>) -> Result<(T,
 /// let waiting = Shared::default();
 /// assert_eq!(waiting.ask(timed(async { Ok::<_, &str>(3) })).await, Ok(3));
 /// // Nobody counts again so soon.
-/// assert_eq!(waiting.ask(async { Err("the database is away") }).await, Ok(3));
+/// assert_eq!(waiting.ask(async { Err("the database is unavailable") }).await, Ok(3));
 /// # });
 /// ```
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::config;
 use crate::failure::{Failure, Kind};
 
-/// How many tries an event gets, and how long to wait between them.
+/// How many attempts an event gets, and how long to wait between them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -47,7 +47,7 @@ pub enum Decision {
 }
 
 impl Retry {
-    /// Decides about the failure of try number `attempt`, counted from 1.
+    /// Decides about the failure of attempt number `attempt`, counted from 1.
     ///
     /// A permanent failure buries at once; a failure that carries its own delay uses that one; the last
     /// try buries whatever the failure says.
@@ -62,7 +62,7 @@ impl Retry {
     }
 }
 
-/// How long to wait after the failure of try number `attempt` (counted from 1).
+/// How long to wait after the failure of attempt number `attempt` (counted from 1).
 ///
 /// A closure is a policy too:
 ///
@@ -85,7 +85,7 @@ impl<F: Fn(u32, Jitter) -> Duration + Send + Sync + 'static> Policy for F {
 }
 
 crate::config! {
-    /// Doubles the delay with each try up to a maximum, then spreads it by a random factor of 0.5 to 1.5.
+    /// Doubles the delay with each attempt up to a maximum, then spreads it by a random factor of 0.5 to 1.5.
     ///
     /// The spread comes after the maximum, so a delay can reach 1.5 times `max`: 90 s with the defaults.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,7 +167,7 @@ mod tests {
         let Exponential { base, max } = Exponential::default();
         assert_eq!((base.as_millis(), max.as_millis()), (200, 60_000));
         assert_eq!(Retry::default().max_attempts, 10);
-        // And the default retry uses them: delays of the first and of a late try.
+        // And the default retry uses them: delays of the first and of a late attempt.
         let policy = Retry::default().policy;
         assert_eq!(policy.delay(1, Jitter::NONE).as_millis(), 200);
         assert_eq!(policy.delay(30, Jitter::NONE).as_millis(), 60_000);

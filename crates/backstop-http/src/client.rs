@@ -37,7 +37,7 @@ pub(crate) struct Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unanswered {
     /// No connection, or none that lasted until an answer.
-    Away(String),
+    Unavailable(String),
     /// The guard forbids the address; nothing was sent.
     Blocked(String),
     /// Something came back that is no answer in HTTP, or too large a one.
@@ -84,7 +84,7 @@ impl Client {
         match timeout_at(deadline, self.pool.request(request)).await {
             Ok(Ok(response)) => Ok(self.read(response, deadline).await),
             Ok(Err(error)) => Err(unanswered(&error)),
-            Err(_) => Err(Unanswered::Away(format!("no answer within {:?}", self.limits.timeout))),
+            Err(_) => Err(Unanswered::Unavailable(format!("no answer within {:?}", self.limits.timeout))),
         }
     }
 
@@ -147,13 +147,13 @@ fn unanswered(error: &legacy::Error) -> Unanswered {
     let speaking = causes().find_map(|cause| cause.downcast_ref::<hyper::Error>());
     match (connecting, speaking) {
         (Some(blocked @ ConnectError::Blocked { .. }), _) => Unanswered::Blocked(blocked.to_string()),
-        (Some(other), _) => Unanswered::Away(other.to_string()),
+        (Some(other), _) => Unanswered::Unavailable(other.to_string()),
         (None, Some(error)) if error.is_parse() => {
             Unanswered::Malformed(format!("the target's answer cannot be read: {error}"))
         }
         (None, _) => {
             let last = causes().last().map_or_else(|| error.to_string(), ToString::to_string);
-            Unanswered::Away(format!("the connection ended before an answer came: {last}"))
+            Unanswered::Unavailable(format!("the connection ended before an answer came: {last}"))
         }
     }
 }

@@ -21,13 +21,13 @@
 //! | answer | what becomes of the event |
 //! |---|---|
 //! | 2xx | done |
-//! | none in time, no connection, 429, 503 | put off; no try is counted, so an outage buries nothing |
-//! | 408, 425, other 5xx, an answer that is no HTTP | tried again by the outbox's retry; the try is counted |
-//! | 410 | the target is [disabled](Target::is_disabled); its events are parked |
+//! | none in time, no connection, 429, 503 | deferred; no attempt is counted, so an outage buries nothing |
+//! | 408, 425, other 5xx, an answer that is no HTTP | tried again by the outbox's retry; the attempt is counted |
+//! | 410 | the target is [disabled](Target::is_disabled); its events are deferred |
 //! | 3xx | dead: redirects are not followed |
 //! | other 4xx | dead |
 //!
-//! A target that fails again and again is left alone by a [breaker](backstop_core::breaker), and `Retry-After` is
+//! A target that fails again and again is no longer called for a while, by its [breaker](backstop_core::breaker), and `Retry-After` is
 //! honoured. Addresses that are not public are refused where the connection is made, after the name is
 //! resolved, unless [`allow_network`](WebhookBuilder::allow_network) names them.
 

@@ -1,4 +1,4 @@
-//! `Retry-After`: how long a target asks to be left alone, in seconds or as a date.
+//! `Retry-After`: how long a target asks us to wait, in seconds or as a date.
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Ve
             let wait = answer.retry_after.as_deref().and_then(|text| retry_after::parse(text, now, longest));
             of_status(&answer, wait)
         }
-        Err(Unanswered::Away(why)) => Verdict::Unavailable { wait: None, why },
+        Err(Unanswered::Unavailable(why)) => Verdict::Unavailable { wait: None, why },
         Err(Unanswered::Blocked(why)) => Verdict::Blocked(Failure::permanent("blocked-address", why)),
         Err(Unanswered::Malformed(message)) => Verdict::Failed(Failure::transient("bad-response", message)),
     }
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn without_an_answer_the_event_waits_and_nonsense_counts_as_a_failure() {
         let judged = |unanswered| judge(Err(unanswered), Timestamp::UNIX_EPOCH, HOUR);
-        let away = judged(Unanswered::Away("no answer".to_owned()));
+        let away = judged(Unanswered::Unavailable("no answer".to_owned()));
         assert!(matches!(away, Verdict::Unavailable { wait: None, why } if why == "no answer"));
         let nonsense = judged(Unanswered::Malformed("not HTTP".to_owned()));
         assert_eq!(failed(nonsense), ("bad-response".to_owned(), Kind::Transient));

@@ -107,7 +107,7 @@ impl PublisherBuilder {
         Ok(faults.into_result()?)
     }
 
-    /// Ends the settings, or names every fault in them. Brokers that are away are no fault: events wait for them.
+    /// Ends the settings, or names every fault in them. Brokers that are unavailable are no fault: events wait for them.
     pub fn build(self) -> Result<Publisher, Error> {
         self.check()?;
         let Self { config, component, number, connections, clock } = self;

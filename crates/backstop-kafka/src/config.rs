@@ -90,7 +90,7 @@ config! {
         format: Format = Format::Binary => "format": one(Format::KIND);
         /// The name under which the brokers know the connection.
         client_id: String = "backstop".to_owned() => "client-id": one(ValueKind::Text);
-        /// How long the brokers' confirmation may take, librdkafka's own tries included; after that the event is put off.
+        /// How long the brokers' confirmation may take, its own retries included; after that the event is deferred.
         timeout: Duration = Duration::from_secs(30)
             => "timeout": one(ValueKind::time(Duration::from_millis(1), DAY));
         /// How long a record waits for others to share its request. More is faster in bulk, and later for each.

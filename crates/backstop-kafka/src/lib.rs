@@ -21,11 +21,11 @@
 //! | what is said | what becomes of the event |
 //! |---|---|
 //! | confirmed | done |
-//! | nothing in time, no connection, no leader, too few replicas, no such topic, no permission | put off; no try is counted, so an outage buries nothing |
-//! | an unexpected error at the broker | tried again by the outbox's retry; the try is counted |
+//! | nothing in time, no connection, no leader, too few replicas, no such topic, no permission | deferred; no attempt is counted, so an outage buries nothing |
+//! | an unexpected error at the broker | tried again by the outbox's retry; the attempt is counted |
 //! | the record is too large, or refused as invalid, also when it is sent alone | dead |
 //!
-//! A broker that is away is left alone by a [breaker](backstop_core::breaker).
+//! A broker that is unavailable is not called for a while, by a [breaker](backstop_core::breaker).
 
 mod builder;
 mod config;

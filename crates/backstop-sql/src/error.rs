@@ -139,9 +139,9 @@ pub enum Error {
         known: i64,
     },
 
-    /// Another process delivers from this table, and at least one of the two runs in a single-node mode.
+    /// Another process delivers from this table, and at least one of the two runs in a single-process mode.
     #[error(
-        "another process delivers from table {table}, and at least one of the two runs in a single-node mode; stop one of \
+        "another process delivers from table {table}, and at least one of the two runs in a single-process mode; stop one of \
          them, run both in mode multi-node, or switch this check off (setting `guard`, in a settings file \
          `database.guard: false`)"
     )]
@@ -310,7 +310,7 @@ impl Error {
         faults.into_result().map_err(|faults| Self::Settings { faults })
     }
 
-    /// Whether the database was away, or too busy to answer: the same would succeed once it is back.
+    /// Whether the database was unavailable, or too busy to answer: the same would succeed once it is back.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::OnlyReads { .. } => true,

@@ -32,6 +32,17 @@
 //! # }
 //! ```
 //!
+//! # Where things are
+//!
+//! | you want to | look at |
+//! |---|---|
+//! | write events beside your data, and handle them | [`Outbox`] and [`outbox`] |
+//! | send events to a URL or a Kafka topic | [`relay`] |
+//! | keep failed events as files, and send them again | [`dead_letters`] |
+//! | see where events are | [`dashboard`] |
+//! | test what you have built | [`test`](mod@test) |
+//! | write a relay, a component or a database of your own | [`extend`] |
+//!
 //! # Features
 //!
 //! | feature | what it brings | on by default |
@@ -40,25 +51,35 @@
 //! | `postgres` | the outbox on PostgreSQL | no |
 //! | `mysql` | the outbox on MariaDB, by MySQL's protocol; tested on MariaDB 10.11 only | no |
 //! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
-//! | `dlq` | the dead-letter directory: a sink that keeps what another could not take, and its tools | no |
-//! | `http` | webhooks: events sent over HTTP, signed, in the CloudEvents formats | no |
-//! | `kafka` | events published to Kafka, confirmed by the brokers; builds librdkafka | no |
+//! | `dlq` | [`dead_letters`]: a directory that keeps failed events, and its tools | no |
+//! | `http` | [`relay::Webhook`]: events sent over HTTP, signed, in the CloudEvents formats | no |
+//! | `kafka` | [`relay::Publisher`]: events published to Kafka, confirmed by the brokers; builds librdkafka | no |
+//! | `dashboard` | [`dashboard`]: the page for operators, health and metrics, in your own process | no |
+//! | `test` | [`test`](mod@test): a manual clock, handlers that fail on demand, fresh databases; for dev-dependencies | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
 //! What is not asked for is not compiled.
 
-pub use backstop_core::{
-    Clock, CloudEvent, Delivery, Event, Failure, Handler, IntoHandler, InvalidEvent, Outcome, PayloadError,
-    SharedSink, Shutdown, Sink, SystemClock, Timestamp, breaker, burial, clock, codec, config, delivery,
-    event, failure, handler, inspect, retry, setting, shutdown, sink, target, telemetry, trace,
-};
 #[cfg(feature = "dlq")]
-pub use backstop_disk::dlq;
-#[cfg(feature = "http")]
-pub use backstop_http as http;
-#[cfg(feature = "kafka")]
-pub use backstop_kafka as kafka;
+pub mod dead_letters;
+mod error;
+pub mod extend;
+#[cfg(feature = "sql")]
+pub mod outbox;
+#[cfg(any(feature = "http", feature = "kafka"))]
+pub mod relay;
+
+pub use backstop_core::{
+    CloudEvent, Delivery, Event, Failure, Handler, IntoHandler, InvalidEvent, Outcome, PayloadError,
+    Shutdown, Timestamp, event, failure, retry, trace,
+};
+pub use error::Error;
+
+#[cfg(feature = "dashboard")]
+pub use backstop_admin as dashboard;
 #[cfg(feature = "sql")]
 pub use backstop_sql::opening::*;
+#[cfg(feature = "test")]
+pub use backstop_testkit as test;
 #[cfg(feature = "sql")]
-pub use backstop_sql::{Error, Outbox, Supported, TableName, TimeZone, connection, outbox, statement, store};
+pub use outbox::Outbox;

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use backstop::burial::{Bury as _, Cause};
-use backstop::dlq::{DeadLetters, Directory, Entry, Filter, Setup};
+use backstop::dead_letters::{Bury as _, Cause, DeadLetters, Directory, Entry, Filter, Setup};
 use backstop::outbox::{Builder, SingleNode};
 use backstop::retry::Exponential;
 use backstop::{CloudEvent, Event, Failure, Outbox, Outcome};
@@ -61,7 +60,7 @@ async fn an_event_whose_tries_are_used_up_is_one_file_with_its_error_and_a_dead_
             move |_: Event| {
                 tries.fetch_add(1, Ordering::Relaxed);
                 // A try that is followed by another leaves no file.
-                assert!(letters(&path).is_empty(), "nothing is written before the last try has failed");
+                assert!(letters(&path).is_empty(), "nothing is written before the last attempt has failed");
                 async { Err::<(), _>(refused()) }
             }
         })

@@ -5,7 +5,7 @@ mod outage;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use backstop::kafka::{Publisher, Status};
+use backstop::relay::{Publisher, Status};
 use backstop::{Event, Outbox};
 use backstop_testkit::servers::{self, KafkaSpace, PrivateKafka};
 use backstop_testkit::{eventually, eventually_within};
@@ -49,22 +49,22 @@ async fn rows(pool: &SqlitePool, name: &str) -> Vec<(i64, i64)> {
         .unwrap()
 }
 
-/// Appends while the brokers are away, and shows that everything waits untouched. Two tries would be used up many times
+/// Appends while the brokers are unavailable, and shows that everything waits untouched. Two tries would be used up many times
 /// over meanwhile.
 async fn all_wait(outbox: &Outbox<Sqlite>, pool: &SqlitePool, publisher: &Publisher, name: &str) {
     let before = outbox.metrics().dispatch_deferred.total();
     append(outbox, name).await;
     let deferred = || outbox.metrics().dispatch_deferred.total() - before;
     let patience = Duration::from_secs(30);
-    eventually_within(patience, "every event is put off, again and again", async || {
+    eventually_within(patience, "every event is deferred, again and again", async || {
         deferred() >= 10 * EVENTS as u64
     })
     .await;
-    assert_eq!(rows(pool, name).await, [(0, 0); EVENTS], "{name}: NEW, and no try counted");
+    assert_eq!(rows(pool, name).await, [(0, 0); EVENTS], "{name}: NEW, and no attempt counted");
     assert!(matches!(publisher.target().status(), Status::Unavailable(_)), "{:?}", publisher.target());
 }
 
-/// Shows that everything arrives once the outage is over, with no try counted.
+/// Shows that everything arrives once the outage is over, with no attempt counted.
 async fn all_arrive(pool: &SqlitePool, broker: &PrivateKafka, topic: &str, name: &str) {
     let done = [(1, 0); EVENTS];
     eventually_within(RECOVERY, "everything arrives", async || rows(pool, name).await == done).await;

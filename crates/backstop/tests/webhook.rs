@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backstop::http::{Status, Webhook};
+use backstop::relay::{Status, Webhook};
 use backstop::retry::Exponential;
 use backstop::{Event, Failure, Handler as _, Outbox};
 use backstop_testkit::proxy::Proxy;
@@ -81,7 +81,7 @@ async fn rows(pool: &SqlitePool) -> Vec<(i64, i64)> {
     sqlx::query_as("select status, attempts from outbox_event").fetch_all(pool).await.unwrap()
 }
 
-/// Appends while the target is away, shows that everything waits untouched, ends the outage, and shows that
+/// Appends while the target is unavailable, shows that everything waits untouched, ends the outage, and shows that
 /// everything arrives.
 async fn survives(address: SocketAddr, end_the_outage: impl FnOnce() -> Arrived) {
     let database = servers::sqlite();
@@ -92,8 +92,8 @@ async fn survives(address: SocketAddr, end_the_outage: impl FnOnce() -> Arrived)
 
     // Two tries would be used up many times over.
     let deferred = || outbox.metrics().dispatch_deferred.total();
-    eventually("every event is put off, again and again", async || deferred() >= 10 * EVENTS as u64).await;
-    assert!(rows(&pool).await.iter().all(|row| *row == (0, 0)), "NEW, and no try counted");
+    eventually("every event is deferred, again and again", async || deferred() >= 10 * EVENTS as u64).await;
+    assert!(rows(&pool).await.iter().all(|row| *row == (0, 0)), "NEW, and no attempt counted");
     assert!(matches!(webhook.target().status(), Status::Unavailable(_)), "{:?}", webhook.target());
 
     let arrived = end_the_outage();
@@ -157,9 +157,9 @@ async fn a_target_process_that_is_stopped_during_delivery_and_continued_buries_n
     process.stop();
     append(&outbox, (0..EVENTS).map(|number| format!("evt-{number}"))).await;
     let deferred = || outbox.metrics().dispatch_deferred.total();
-    eventually("every event is put off, again and again", async || deferred() >= 10 * EVENTS as u64).await;
+    eventually("every event is deferred, again and again", async || deferred() >= 10 * EVENTS as u64).await;
     let waiting = rows(&pool).await.iter().filter(|row| **row == (0, 0)).count();
-    assert_eq!(waiting, EVENTS, "NEW, and no try counted");
+    assert_eq!(waiting, EVENTS, "NEW, and no attempt counted");
 
     process.go_on();
     eventually("everything arrives", done).await;

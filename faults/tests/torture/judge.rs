@@ -257,7 +257,7 @@ fn answered(call: &Call, answer: Answer) -> bool {
 /// `ordered` promises: of two events of one transaction, or of transactions that follow one another, the one that was
 /// created first, by its row and then by its id, is handled first. "Follow" means that the commit of the one was confirmed
 /// before that of the other was asked for: whoever saw the second row saw the first as well. One that was committed later
-/// may come later, however early it was created. Only the first calls count: whatever is put off or replayed is behind
+/// may come later, however early it was created. Only the first calls count: whatever is deferred or replayed is behind
 /// the others.
 fn order(history: &History, violations: &mut Vec<Violation>) {
     struct Entry<'a> {
@@ -305,7 +305,7 @@ fn settled_in_order(history: &History, violations: &mut Vec<Violation>) {
     }
     for calls in lives.values_mut() {
         calls.sort_by_key(|(_, call, _)| call.begun);
-        // What is put off comes again at a time of its own.
+        // What is deferred comes again at a time of its own.
         calls.retain(|(_, call, _)| !answered(call, Answer::Deferred));
         let Some(first) = calls.iter().position(|(_, _, repeated)| *repeated) else { continue };
         if let Some((settled, ..)) = calls[first..].iter().find(|(_, _, repeated)| !repeated) {

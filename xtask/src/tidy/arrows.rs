@@ -42,7 +42,7 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
     match name {
         CORE => Some(Vec::new()),
         TESTKIT | ADMIN => Some(vec![CORE]),
-        FACADE => Some([&[CORE], &MEDIA[..]].concat()),
+        FACADE => Some([&[CORE, ADMIN, TESTKIT], &MEDIA[..]].concat()),
         CLI => Some([&[CORE, ADMIN], &MEDIA[..]].concat()),
         medium if MEDIA.contains(&medium) => Some(vec![CORE]),
         _ => None,

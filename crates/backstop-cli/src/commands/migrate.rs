@@ -15,7 +15,7 @@ pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
     let (settings, sections) = config::load(file)?.settings()?;
     let mut failed = 0;
     for outbox in &settings.outbox {
-        // One database that is away keeps no other table back.
+        // One database that is unavailable keeps no other table back.
         if let Err(error) = migrate(outbox, triggers).await {
             eprintln!("error: {} cannot be migrated: {}", sections.told(&outbox.path), plain::told(&error));
             failed += 1;

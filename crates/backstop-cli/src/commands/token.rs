@@ -1,4 +1,4 @@
-//! `backstop token`: an access token for the operator's page. Only its hash is kept anywhere.
+//! `backstop token`: an access token for the dashboard. Only its hash is kept anywhere.
 
 use anyhow::Context;
 use backstop_admin::{Role, Token};

@@ -105,7 +105,7 @@ impl Rules<'_> {
         self.order_in_an_outage(outbox);
     }
 
-    /// A relay puts events off while its target is away, and what is put off can be overtaken.
+    /// A relay defers events while its target is unavailable, and what is deferred can be overtaken.
     fn order_in_an_outage(&mut self, Outbox { mode, handlers, .. }: &Outbox) {
         if *mode != Mode::Ordered {
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::bail;
 use backstop_core::clock::Tick;
 use backstop_core::{Clock, SystemClock};
-use backstop_disk::dlq::{Away, Directory, Filter, Progress};
+use backstop_disk::dlq::{Directory, Filter, Progress, Unavailable};
 
 use super::args;
 use super::target::Target;
@@ -47,7 +47,7 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
 }
 
 fn show(progress: &Progress, last: &mut Tick) {
-    if let Some(Away { wait, why, .. }) = &progress.waiting {
+    if let Some(Unavailable { wait, why, .. }) = &progress.waiting {
         eprintln!("waiting, the target asks for {:.1} s: {}", wait.as_secs_f64(), plain(why));
         return;
     }
@@ -74,7 +74,7 @@ fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
         }
     }
     eprintln!("{line}");
-    if let Some(Away { at, why, .. }) = &done.stopped {
+    if let Some(Unavailable { at, why, .. }) = &done.stopped {
         bail!(
             "the target is unavailable, so nothing was sent from {at} on; start again when it is back (or skip that entry \
              with --after {at}): {}",

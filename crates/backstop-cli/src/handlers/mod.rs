@@ -87,7 +87,7 @@ impl Made {
         Self { handler: SharedHandler::new(handler), target: None }
     }
 
-    /// With a target that the operator's page shows.
+    /// With a target that the dashboard shows.
     fn towards(handler: impl Handles, target: target::Target) -> Self {
         Self { target: Some((target.name().to_owned(), Arc::new(target))), ..Self::alone(handler) }
     }

@@ -1,4 +1,4 @@
-//! What stands beside the outboxes on the operator's page: targets of relays and dead-letter directories.
+//! What stands beside the outboxes on the dashboard: targets of relays and dead-letter directories.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backstop_core::inspect::{Health, Inspect, Report};
 
 /// A part that the daemon works without, if not as well: when it is down, the daemon is degraded. Whoever restarts
-/// daemons by their `/health` must not do so because a receiver of events is away.
+/// daemons by their `/health` must not do so because a receiver of events is unavailable.
 pub(super) struct Auxiliary {
     inspect: Arc<dyn Inspect>,
     name: Option<String>,

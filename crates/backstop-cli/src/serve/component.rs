@@ -16,7 +16,7 @@ pub(super) trait Component: Send {
     /// Where it stands in the settings.
     fn path(&self) -> &str;
 
-    /// What the operator's page shows of it, from before it is started.
+    /// What the dashboard shows of it, from before it is started.
     fn shown(&self) -> Vec<Arc<dyn Inspect>>;
 
     /// Its line when all have started; none for what only stands behind others.

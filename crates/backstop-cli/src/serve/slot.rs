@@ -1,4 +1,4 @@
-//! The place of a component on the operator's page, from before it is started.
+//! The place of a component on the dashboard, from before it is started.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};

@@ -33,7 +33,7 @@ struct Wired {
 }
 
 impl Wiring {
-    /// Makes the handlers of an outbox. Nothing is sent, and brokers that are away hold nothing up.
+    /// Makes the handlers of an outbox. Nothing is sent, and brokers that are unavailable hold nothing up.
     pub(super) fn of(
         outbox: &Outbox,
         letters: &BTreeMap<String, Opened>,
@@ -73,7 +73,7 @@ impl Wiring {
         });
     }
 
-    /// Where the handlers send to, for the operator's page.
+    /// Where the handlers send to, for the dashboard.
     pub(super) fn targets(&self) -> &[Arc<dyn Inspect>] {
         &self.targets
     }

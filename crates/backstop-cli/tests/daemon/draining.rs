@@ -38,7 +38,7 @@ server: {{address: '127.0.0.1:0'}}
     for told in ["outbox (backstop.yaml:1:1) did not stop cleanly", "handlers did not finish in time"] {
         assert!(ended.complained.contains(told), "{told}: {}", ended.complained);
     }
-    assert_eq!(orders.row("o-1").await, (0, 0), "NEW, and no try counted");
+    assert_eq!(orders.row("o-1").await, (0, 0), "NEW, and no attempt counted");
     drop(hanging);
 
     let receiver = Receiver::on(listener, 200);

@@ -31,7 +31,7 @@ fn with_handlers(handlers: &[String]) -> String {
     )
 }
 
-/// Enough for the breaker to see that the target is away.
+/// Enough for the breaker to see that the target is unavailable.
 async fn fill(place: &Place) {
     let orders = place.orders().await;
     for number in 0..8 {
@@ -62,7 +62,7 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         // The daemon itself is well, and nobody should restart it.
         let (status, health) = daemon.get("/health", "");
         assert!(status == 200 && health.contains("DEGRADED"), "{health}");
-        assert_eq!(place.orders().await.row("o-0").await, (0, 0), "NEW, and no try counted");
+        assert_eq!(place.orders().await.row("o-0").await, (0, 0), "NEW, and no attempt counted");
         daemon.end("-TERM").with(0);
     }
 }

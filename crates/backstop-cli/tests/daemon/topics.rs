@@ -65,6 +65,6 @@ server: {address: '127.0.0.1:0'}
     let shown = daemon.component("topic", |shown| shown["health"]["status"] == "degraded");
     let told = shown["health"]["why"].as_str().unwrap();
     assert!(told.contains("did not confirm a record within 300ms") && told.contains("127.0.0.1:9"), "{told}");
-    assert_eq!(orders.row("o-0").await, (0, 0), "NEW, and no try counted");
+    assert_eq!(orders.row("o-0").await, (0, 0), "NEW, and no attempt counted");
     daemon.end("-TERM").with(0);
 }

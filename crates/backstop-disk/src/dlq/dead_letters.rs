@@ -20,7 +20,7 @@ use crate::group_commit::GroupCommit;
 /// A dead-letter directory that takes events. Behind an outbox it keeps what the outbox gives up; a
 /// [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
 ///
-/// It is also a component for the operator's page, which shows how many letters lie there and the oldest of them.
+/// It is also a component for the dashboard, which shows how many letters lie there and the oldest of them.
 ///
 /// ```
 /// use backstop_core::{Clock, CloudEvent, Event, SystemClock, burial::{Bury, Cause}};

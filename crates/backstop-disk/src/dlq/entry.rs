@@ -84,7 +84,7 @@ pub struct Entry {
     pub details: Option<Details>,
 }
 
-/// A file, or a line of one, that cannot be read as an event. It is left alone.
+/// A file, or a line of one, that cannot be read as an event. It is not changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damaged {

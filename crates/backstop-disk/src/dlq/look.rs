@@ -1,4 +1,4 @@
-//! What an operator's page shows of the directory: how many letters lie there, and the oldest of them.
+//! What the dashboard shows of the directory: how many letters lie there, and the oldest of them.
 //!
 //! A disk may hang, and a directory may hold millions: one thread looks at a time, counts only so far, and what it
 //! found is good for a while.

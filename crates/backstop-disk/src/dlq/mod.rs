@@ -25,7 +25,7 @@
 //! # The tools
 //!
 //! [`Directory`] lists, inspects, checks, sends again, purges and exports. Its memory does not grow with the
-//! number of files. Damaged files are reported and left alone.
+//! number of files. Damaged files are reported and not changed.
 
 mod activation;
 mod config;
@@ -60,5 +60,5 @@ pub use filter::Filter;
 pub use fsck::{Checked, Finding};
 pub use purge::{Purge, Purged};
 pub use record::{Details, MAX_RECORD_BYTES};
-pub use redrive::{Away, Progress, Redrive};
+pub use redrive::{Progress, Redrive, Unavailable};
 pub use sink::DlqSink;

@@ -27,10 +27,10 @@ pub struct Details {
     pub schema: u32,
     /// How often sending was tried.
     pub attempts: u32,
-    /// When the first try failed, where that is known.
+    /// When the first attempt failed, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failed_at: Option<Timestamp>,
-    /// When the last try failed.
+    /// When the last attempt failed.
     pub last_failed_at: Timestamp,
     /// Where the event was to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]

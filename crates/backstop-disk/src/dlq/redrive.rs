@@ -24,7 +24,7 @@ use crate::Error;
 /// After how many deliveries the directory is made to remember them. A crash sends at most this many again.
 const BATCH: usize = 64;
 
-/// The longest single wait for a sink that is away, so that progress is told and a sink that is back early is found.
+/// The longest single wait for a sink that is unavailable, so that progress is told and a sink that is back early is found.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// And the shortest.
@@ -38,7 +38,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 /// when it began: what fails anew meanwhile is left for the next one.
 ///
 /// A failure that says when to come back ([`Failure::retry_after`]) is about the sink and not about the event, as when
-/// a [target](backstop_core::target) is away. Then the redrive waits and sends the same entry again. When its
+/// a [target](backstop_core::target) is unavailable. Then the redrive waits and sends the same entry again. When its
 /// [patience](Self::patience) is over it stops, and leaves that entry and all behind it as they are.
 ///
 /// ```
@@ -92,19 +92,19 @@ pub struct Progress {
     pub last: Option<Place>,
     /// What the sink said last when it did not take one.
     pub last_failure: Option<String>,
-    /// Set while it waits for a sink that is away.
-    pub waiting: Option<Away>,
-    /// Set if it stopped, because the sink was away for longer than its patience.
-    pub stopped: Option<Away>,
+    /// Set while it waits for a sink that is unavailable.
+    pub waiting: Option<Unavailable>,
+    /// Set if it stopped, because the sink was unavailable for longer than its patience.
+    pub stopped: Option<Unavailable>,
 }
 
-/// A sink that is away.
+/// A sink that is unavailable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Away {
+pub struct Unavailable {
     /// The entry that waits for it. It was not taken, and what comes behind it was not sent.
     pub at: Place,
-    /// How long the sink asked to be left alone.
+    /// How long the sink asked us to wait.
     pub wait: Duration,
     /// What the sink said.
     pub why: String,
@@ -148,7 +148,7 @@ impl Redrive {
         self
     }
 
-    /// How long it waits in all for a sink that is away; each event that the sink takes gives it back. A sink that asks
+    /// How long it waits in all for a sink that is unavailable; each event that the sink takes gives it back. A sink that asks
     /// for more than is left is not waited for. Defaults to 10 minutes.
     ///
     /// ```
@@ -220,7 +220,7 @@ struct Run {
 enum Fate {
     Sent,
     Left,
-    /// Nothing: the sink is away, or the caller is.
+    /// Nothing: the sink is unavailable, or the caller is.
     Untried,
 }
 
@@ -371,7 +371,7 @@ impl Run {
         self.send(&entry, send)
     }
 
-    /// Sends an entry until the sink has it, refuses it, or is away for too long.
+    /// Sends an entry until the sink has it, refuses it, or is unavailable for too long.
     fn send(&mut self, entry: &Entry, send: &mut impl FnMut(&Entry) -> Result<(), Failure>) -> Fate {
         loop {
             let Err(failure) = send(entry) else {
@@ -384,23 +384,23 @@ impl Run {
                 self.progress.last_failure = Some(failure.to_string());
                 return Fate::Left;
             };
-            if !self.wait_for_sink(Away { at: entry.place.clone(), wait, why: failure.to_string() }) {
+            if !self.wait_for_sink(Unavailable { at: entry.place.clone(), wait, why: failure.to_string() }) {
                 return Fate::Untried;
             }
         }
     }
 
     /// False if its patience is over, or if the caller went away meanwhile.
-    fn wait_for_sink(&mut self, away: Away) -> bool {
+    fn wait_for_sink(&mut self, unavailable: Unavailable) -> bool {
         // Whoever asks for no time at all uses up patience too.
-        let asked = away.wait.max(SHORTEST_WAIT);
+        let asked = unavailable.wait.max(SHORTEST_WAIT);
         if asked > self.redrive.patience.saturating_sub(self.waited) {
-            self.progress.stopped = Some(away);
+            self.progress.stopped = Some(unavailable);
             return false;
         }
         let wait = asked.min(LONGEST_WAIT);
         self.waited += wait;
-        self.progress.waiting = Some(away);
+        self.progress.waiting = Some(unavailable);
         (self.redrive.on_progress)(&self.progress);
         self.progress.waiting = None;
         self.sleep(wait)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// So many who wait are taken at once, although another batch is being written.
 pub(super) const CROWD: usize = 64;
 
-/// How long those who come back are left alone.
+/// How long those who come back are waited for.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(20);
 
 #[derive(Debug)]

@@ -67,7 +67,7 @@ async fn it_begins_behind_the_place_where_another_ended() {
     assert_eq!(kept.ids(), ["003", "004", "005"]);
 }
 
-/// A sink that is away this many times before it takes an event, and then again.
+/// A sink that is unavailable this many times before it takes an event, and then again.
 fn away_before_each(times: usize, wait: Duration, kept: Kept) -> impl Sink {
     let tries = Arc::new(Mutex::new(0));
     SharedSink::new(move |event: CloudEvent| {

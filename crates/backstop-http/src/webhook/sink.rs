@@ -9,7 +9,7 @@ use crate::encoding::{self, Message};
 
 /// Sends each event with its own source, so that a receiver knows one that it has seen before by its `webhook-id`.
 /// The text is passed on as it is; only in the binary format it must keep the rules of
-/// [`Event`](backstop_core::Event). An event that is put off, because the target is away, has failed: whoever calls a
+/// [`Event`](backstop_core::Event). An event that is deferred, because the target is unavailable, has failed: whoever calls a
 /// sink keeps what it does not take.
 ///
 /// ```no_run

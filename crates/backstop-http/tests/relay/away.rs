@@ -1,4 +1,4 @@
-//! A target that is away: nobody listens, nobody answers, the network swallows everything.
+//! A target that is unavailable: nobody listens, nobody answers, the network swallows everything.
 
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
 
-/// Writes each event with its own source. An event that is put off, because the brokers are away, has failed: whoever
+/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, has failed: whoever
 /// calls a sink keeps what it does not take.
 ///
 /// ```no_run

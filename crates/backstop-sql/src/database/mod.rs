@@ -178,7 +178,7 @@ impl Database {
         }
     }
 
-    /// Whether what lost against another statement is worth another try.
+    /// Whether what lost against another statement is worth another attempt.
     fn may_win(&self, tries: &mut u32, error: &Error) -> bool {
         let again = *tries < TRIES && self.means(error, Explanation::Lost);
         if again {

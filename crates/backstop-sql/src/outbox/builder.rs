@@ -246,7 +246,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         Ok(Outbox { pool: self.pool, inner: Arc::new(inner) })
     }
 
-    /// What a mode decides itself: strict order has one worker and one try and queues of the usual size, and only nodes that
+    /// What a mode decides itself: strict order has one worker and one attempt and queues of the usual size, and only nodes that
     /// share a table claim.
     fn fit_mode(&mut self) {
         let Config { dispatcher, claim_locking, purge, .. } = &mut self.config;
@@ -471,7 +471,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// mode (`single_node`, `ordered`). For this each process holds a lock: on a connection beside the pool, or with
     /// SQLite in a file beside the database. If that connection is lost and another process takes the table meanwhile,
     /// this one delivers nothing until the other stops. Behind a pooler that shares connections no such lock can be
-    /// held: `multi_node` does without it, and a single-node mode must switch it off. Defaults to yes.
+    /// held: `multi_node` does without it, and a single-process mode must switch it off. Defaults to yes.
     pub fn guard(mut self, guard: bool) -> Self {
         self.config.database.guard = guard;
         self
@@ -480,7 +480,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// Writes every event that dies to a dead-letter directory too, or to whatever else takes such events, before
     /// its row becomes DEAD.
     ///
-    /// The copy is a CloudEvent with the error that buried it. It is written when the tries are used up, after a
+    /// The copy is a CloudEvent with the error that buried it. It is written when the attempts are used up, after a
     /// permanent failure and for [`Outcome::Dead`](backstop_core::Outcome::Dead); a retry or a deferral writes
     /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row is DEAD all the
     /// same. A row that cannot be decoded has no event to copy. Defaults to none.

@@ -27,7 +27,7 @@ pub(super) struct Burials {
     pub(super) patience: Duration,
 }
 
-/// What takes letters, and until when it is left alone because it hangs.
+/// What takes letters, and until when it is not called because it hangs.
 #[derive(Clone)]
 struct Letters {
     burial: SharedBurial,

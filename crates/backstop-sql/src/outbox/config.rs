@@ -66,10 +66,10 @@ backstop_core::config! {
         /// Whether a pooler that shares connections between transactions is in between, as PgBouncer. PostgreSQL only.
         behind_pooler: bool = false => "behind-pooler": one(ValueKind::Flag);
         /// Whether a second process on the same table is refused at its start if it or the first one runs in a
-        /// single-node mode (`single-node`, `ordered`). For this each process holds a lock: on a connection beside
+        /// single-process mode (`single-node`, `ordered`). For this each process holds a lock: on a connection beside
         /// the pool, or with SQLite in a file beside the database. If that connection is lost and another process
         /// takes the table meanwhile, this one delivers nothing until the other stops. Behind a pooler no such lock
-        /// can be held: write `false` there in a single-node mode, and make sure yourself that only one process
+        /// can be held: write `false` there in a single-process mode, and make sure yourself that only one process
         /// runs.
         guard: bool = true => "guard": one(ValueKind::Flag);
     }

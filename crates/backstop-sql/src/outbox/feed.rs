@@ -27,7 +27,7 @@ pub struct Queued {
     pub event: Event,
     /// Where it comes from, which decides the queue it waits in.
     pub source: Source,
-    /// How many tries have failed before.
+    /// How many attempts have failed before.
     pub attempts: u32,
     /// The claim under which it is delivered.
     pub claim: Option<Claim>,

@@ -87,7 +87,7 @@ async fn look(right: &mut Right, leases: &Leases, nudged: &Notify) {
                 );
             }
         }
-        // While the database is away nobody delivers from it, and whoever comes back first is found out then.
+        // While the database is unavailable nobody delivers from it, and whoever comes back first is found out then.
         Ok(Err(error)) => tracing::warn!(
             %error,
             "cannot tell whether this node still has its lock on the table; the node goes on as before and asks again in \

@@ -371,7 +371,7 @@ impl Ledger {
         }
     }
 
-    /// Giving rows back was tried. Those that have no try left are given up: their claims run out by themselves.
+    /// Giving rows back was tried. Those that have no attempt left are given up: their claims run out by themselves.
     pub(super) fn tried_to_give_back(&mut self, rows: &[Claimed]) {
         for (id, claim) in rows {
             if let Some((other, tries)) = self.to_give_back.get_mut(id)

@@ -85,16 +85,16 @@
 //! assert_eq!([Status::New, Status::Done, Status::Retry, Status::Dead].map(stored), [0, 1, 2, 3]);
 //! ```
 
-pub mod builder;
+mod builder;
 mod burials;
 mod claims;
 mod config;
-pub mod dead;
+mod dead;
 pub mod dispatcher;
 mod feed;
 mod gate;
 mod guard;
-pub mod hook;
+mod hook;
 mod hot_path;
 mod in_flight;
 mod lease;
@@ -204,7 +204,7 @@ impl<DB: Supported> Outbox<DB> {
         Builder::new(pool)
     }
 
-    /// An outbox that delivers in the order of creation: one process, one worker, one try. An event that fails
+    /// An outbox that delivers in the order of creation: one process, one worker, one attempt. An event that fails
     /// is dead at once, so that no later one overtakes it while it waits; replay it when the cause is gone.
     pub fn ordered(pool: sqlx::Pool<DB>) -> Builder<DB, Ordered> {
         Builder::new(pool)

@@ -46,7 +46,7 @@ pub enum SingleNode {}
 #[derive(Debug)]
 pub enum MultiNode {}
 
-/// The mode of [`Outbox::ordered`](super::Outbox::ordered): one worker and one try, so neither can be set.
+/// The mode of [`Outbox::ordered`](super::Outbox::ordered): one worker and one attempt, so neither can be set.
 ///
 /// ```
 /// # use std::time::Duration;

@@ -108,7 +108,7 @@ const GATHER: Duration = Duration::from_millis(10);
 
 /// What a [`Poller`] hands due events to. A function of event and attempts is one.
 pub trait PollHandler: Send + Sync + 'static {
-    /// Takes an event and how many tries have failed. False means that there is no room: the cycle ends,
+    /// Takes an event and how many attempts have failed. False means that there is no room: the cycle ends,
     /// and the event comes again.
     fn handle(&self, event: Event, attempts: u32, claim: Option<Claim>) -> bool;
 
@@ -195,7 +195,7 @@ impl PollHandler for Feed {
 /// let store: Arc<dyn Store> = Arc::new(SqlStore::on(pool, TableName::default()));
 /// store.migrate().await?;
 /// let print = |event: Event, attempts: u32| {
-///     println!("{} after {attempts} tries", event.id());
+///     println!("{} after {attempts} attempts", event.id());
 ///     true
 /// };
 /// let poller = poller::Settings::default().build(store, print, Arc::new(telemetry::Outbox::new("outbox")))?;
@@ -292,7 +292,7 @@ async fn poll_until(
                 () = nudged.notified() => {}
                 () = leases.disowned() => {}
                 () = handler.room(), if next == Next::WhenThereIsRoom => {}
-                // Many rows that are put off at once ask for one look, not for one each.
+                // Many rows that are deferred at once ask for one look, not for one each.
                 () = handler.scheduled() => tokio::time::sleep(GATHER).await,
             }
         };

@@ -86,7 +86,7 @@ impl Reporter {
         vec![
             flow("delivered", "Handled, and so recorded.", metrics.dispatch_success.total()),
             flow("failed", "Failed, and will be tried again.", metrics.dispatch_failure.total()),
-            flow("deferred", "Put off by the handler.", metrics.dispatch_deferred.total()),
+            flow("deferred", "Deferred by the handler.", metrics.dispatch_deferred.total()),
             flow("buried", "Given up: no further try.", metrics.dispatch_dead.total()),
             flow("replayed", "Dead, and set back to be delivered again.", metrics.replay.total()),
             flow("purged", "Deleted, older than the retention.", metrics.purge.total()),
@@ -100,7 +100,7 @@ fn places(census: Census) -> Vec<Place> {
     let place = |name, meaning, count| Place { name, meaning, count };
     vec![
         place("waiting", "Committed, and waiting for delivery or for its time.", census.waiting),
-        place("retrying", "Failed at least once; another try follows.", census.retrying),
+        place("retrying", "Failed at least once; another attempt follows.", census.retrying),
         place("dead", "Given up. Nothing happens until somebody replays it.", census.dead),
         place("done", "Delivered; kept until it is purged.", census.done),
     ]

@@ -209,7 +209,7 @@ impl Writing {
             receiver.close();
             receiver.recv_many(batch, BATCH).await;
             if batch.is_empty() {
-                batch.extend(self.stuck.take(BATCH)); // for a last try
+                batch.extend(self.stuck.take(BATCH)); // for a last attempt
             }
         }
         !batch.is_empty() || (!closing && !receiver.is_closed())
@@ -282,7 +282,7 @@ impl Writing {
     }
 
     /// Writes settlements of one kind, and tells the error with which the database refuses all of them. Those that it
-    /// takes without changing a row are `refused`. While it is away, or too busy, they are kept and written when it is
+    /// takes without changing a row are `refused`. While it is unavailable, or too busy, they are kept and written when it is
     /// back.
     async fn write(
         &mut self,
@@ -344,7 +344,7 @@ impl Writing {
                 return Ok(Answer { changed, swallowed: HashSet::new() });
             }
             let swallowed: HashSet<_> = self.store.unsettled(settles).await?.into_iter().collect();
-            // Without claims nobody else settles: what is settled already was settled by the try before.
+            // Without claims nobody else settles: what is settled already was settled by the attempt before.
             let ours = said_before && settles.iter().all(|settle| settle.claim.is_none());
             let changed = if ours { (settles.len() - swallowed.len()) as u64 } else { changed };
             Ok(Answer { changed, swallowed })

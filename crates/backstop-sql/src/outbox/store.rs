@@ -28,7 +28,7 @@ pub use sql_store::SqlStore;
 /// What a row's status column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
-    /// Waiting for its first delivery, or put off by its handler.
+    /// Waiting for its first delivery, or deferred by its handler.
     New = 0,
     /// Handled.
     Done = 1,
@@ -55,7 +55,7 @@ backstop_core::choice! {
 pub struct Due<'a> {
     /// By which clock they are due.
     pub at: At,
-    /// Rows younger than this are left alone.
+    /// Rows younger than this are not read.
     pub skip_recent: Duration,
     /// At most so many.
     pub limit: u32,
@@ -120,7 +120,7 @@ impl Born {
 pub struct Row {
     /// The event's id.
     pub id: String,
-    /// How many tries have failed.
+    /// How many attempts have failed.
     pub attempts: u32,
     /// The claim it was read under, if it was claimed.
     pub claim: Option<Claim>,
@@ -148,13 +148,13 @@ impl Row {
 pub struct Settle {
     /// The event's id.
     pub id: String,
-    /// The claim under which it was delivered: the row is left alone if it is no longer valid.
+    /// The claim under which it was delivered: the row is not changed if the claim is no longer valid.
     pub claim: Option<Claim>,
     /// How many tries had failed before. If given, a retry is counted only while the row says the same, so
     /// that it counts once however often it is written.
     pub attempts: Option<u32>,
     /// Without a claim, how often the row had been claimed or replayed when it was read: if given, a row that was
-    /// replayed since is left alone.
+    /// replayed since is not changed.
     pub generation: Option<i64>,
     /// What is written.
     pub settlement: Settlement,
@@ -340,7 +340,7 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Takes due rows for `owner`. A row that another owner took is left alone until that claim is older
+    /// Takes due rows for `owner`. A row that another owner took is not touched until that claim is older
     /// than `timeout`.
     fn claim<'a>(
         &'a self,

@@ -124,7 +124,7 @@ impl Framework {
         self.run(&self.insertion(event)).await;
     }
 
-    /// Inserts events in one transaction, as a program that changes its data does. They are made anew for each try, so
+    /// Inserts events in one transaction, as a program that changes its data does. They are made anew for each attempt, so
     /// that one which lost against another session makes no event older. Gives back those that were inserted.
     pub(crate) async fn insert_all(&self, events: impl Fn() -> Vec<Envelope>) -> Vec<Envelope> {
         let begin = if self.kind == DatabaseKind::Postgres { "BEGIN" } else { "START TRANSACTION" };

@@ -68,7 +68,7 @@ database_suite! {
 /// How giving back fails.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
-    /// The database is away.
+    /// The database is unavailable.
     Outage,
     /// It is there, and refuses.
     Refusal,

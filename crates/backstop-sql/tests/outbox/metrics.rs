@@ -252,7 +252,7 @@ async fn each_counter_is_raised_by_what_it_is_named_after_and_never_lowered() {
     assert_eq!((seen("enqueue.hot"), seen("enqueue.hot.dropped"), seen("enqueue.cold")), (2, 1, 1));
 
     append(of("Deferred").json(&()).unwrap()).await;
-    eventually("it to be put off", async || tracker.is_idle()).await;
+    eventually("it to be deferred", async || tracker.is_idle()).await;
     append(of("Fails").id("fails").json(&()).unwrap()).await;
     eventually("the second try", async || {
         outbox.nudge();

@@ -231,7 +231,7 @@ database_suite! {
         let second = shop.outbox().start().await;
         assert!(matches!(&second, Err(Error::NotAlone { table }) if table == "outbox_event"), "{second:?}");
         let told = second.unwrap_err().to_string();
-        assert!(told.contains("at least one of the two runs in a single-node mode"), "{told}");
+        assert!(told.contains("at least one of the two runs in a single-process mode"), "{told}");
         assert!(told.contains("run both in mode multi-node"), "{told}");
         let ordered = Outbox::ordered(shop.pool.clone()).start().await;
         assert!(matches!(ordered, Err(Error::NotAlone { .. })), "{ordered:?}");

@@ -1,4 +1,4 @@
-//! Writers whose clocks differ from the database's: no row is due before it was created, and none is put off.
+//! Writers whose clocks differ from the database's: no row is due before it was created, and none is deferred.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use backstop::breaker::Config;
 use backstop::outbox::{Builder, SingleNode};
+use backstop::relay::breaker::Config;
 use backstop::retry::Exponential;
 use backstop::{Handler, Outbox};
 use sqlx::{Sqlite, SqlitePool};

@@ -74,7 +74,7 @@ impl Stuck {
         self.again_at().is_some_and(|at| at <= Instant::now())
     }
 
-    /// Some of them, for another try.
+    /// Some of them, for another attempt.
     pub(super) fn take(&mut self, most: usize) -> Vec<Settled> {
         let most = most.min(self.settled.len());
         self.taken = most;

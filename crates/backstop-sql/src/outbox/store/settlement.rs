@@ -49,7 +49,7 @@ pub(super) struct SettlementGroup<'a> {
     pub(super) fence: Fence<'a>,
     pub(super) attempts: Option<u32>,
     pub(super) ids: Vec<&'a str>,
-    /// How long each row is put off, where it is.
+    /// How long each row is deferred, where it is.
     pub(super) delays: Vec<TimeDelta>,
     /// Why each failed, where it did.
     pub(super) errors: Vec<String>,

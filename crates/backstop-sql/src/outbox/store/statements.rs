@@ -74,7 +74,7 @@ impl<'a> Statements<'a> {
     }
 
     /// When a row was created that becomes due at `at` or later: by then. One that was written by a clock that is ahead,
-    /// elsewhere or by an older version, is not put off until then, nor due before it was created.
+    /// elsewhere or by an older version, is not deferred until then, nor due before it was created.
     pub(super) fn created_by(self, at: At) -> impl Fn(&mut Statement) + use<'a> {
         move |statement| self.not_after(&Plain(self.words.created_at), at, TimeDelta::zero())(statement)
     }

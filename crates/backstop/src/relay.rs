@@ -1,0 +1,15 @@
+//! Relays: handlers that send events on, to a URL or to a Kafka topic.
+//!
+//! A relay has a [`Target`], which says whether it is called now. While it is unavailable its events are deferred, with no
+//! attempt counted, so an outage of an hour makes nothing dead.
+
+pub use backstop_core::breaker;
+pub use backstop_core::target::{Status, Target};
+#[cfg(feature = "http")]
+pub use backstop_http as http;
+#[cfg(feature = "http")]
+pub use backstop_http::{Webhook, WebhookBuilder};
+#[cfg(feature = "kafka")]
+pub use backstop_kafka as kafka;
+#[cfg(feature = "kafka")]
+pub use backstop_kafka::{Publisher, PublisherBuilder};
