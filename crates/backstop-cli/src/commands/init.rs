@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::config::STARTER;
+use crate::config::starter;
 
 pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", file.display());
@@ -16,7 +16,7 @@ pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
         }
         opened => opened.with_context(cannot)?,
     };
-    opened.write_all(STARTER.as_bytes()).with_context(cannot)?;
+    opened.write_all(starter::text().as_bytes()).with_context(cannot)?;
     println!("wrote {0}; look it through, then run `backstop serve --config {0}`", file.display());
     Ok(())
 }

@@ -13,6 +13,7 @@ mod overrides;
 pub(crate) mod reference;
 mod rules;
 pub(crate) mod settings;
+pub(crate) mod starter;
 mod suggest;
 mod surroundings;
 mod walk;
@@ -34,9 +35,6 @@ pub(crate) const FILE: &str = "backstop.yaml";
 
 /// How large a file may be.
 const LIMIT: u64 = 1024 * 1024;
-
-/// A starter file, commented.
-pub(crate) const STARTER: &str = include_str!("starter.yaml");
 
 /// What a file says, or everything that is wrong with it.
 pub(crate) struct Checked {

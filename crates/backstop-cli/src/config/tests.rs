@@ -208,7 +208,7 @@ fn without_a_database_there_is_no_outbox() {
 
 #[test]
 fn the_starter_file_has_no_fault_and_no_warning() {
-    let starter = checked(STARTER, &[]);
+    let starter = checked(&starter::text(), &[]);
     assert!(starter.faults().is_empty() && starter.warnings().is_empty(), "{:?}", starter.faults());
     let (settings, _) = starter.settings().unwrap();
     assert_eq!(settings.server, backstop_admin::Config::default(), "it shows the defaults");
@@ -225,7 +225,7 @@ fn what_is_commented_out_in_the_starter_file_is_right_too() {
         })
     };
     let mut settings = 0;
-    let uncommented: Vec<_> = STARTER
+    let uncommented: Vec<_> = starter::text()
         .lines()
         .map(|line| match line.split_once("# ") {
             Some((before, text)) if before.trim().is_empty() && is_setting(text) => {
