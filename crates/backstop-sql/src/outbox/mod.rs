@@ -107,6 +107,7 @@ mod report;
 mod settler;
 pub mod store;
 mod transaction;
+mod whereabouts;
 mod writer;
 
 use std::fmt;
@@ -124,7 +125,7 @@ pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
 pub use claims::Config as ClaimLocking;
 pub use config::{Config, Metrics, Table};
-pub use dead::{DeadEvents, Replay, ReplayStopped};
+pub use dead::{BroughtBack, DeadEvents, Operation, Redriven, Stopped};
 pub use dispatcher::Dispatcher;
 pub use feed::{Queued, Source};
 pub use hook::{Hook, HookError};
@@ -134,6 +135,7 @@ pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
 pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
+pub use whereabouts::{ClaimedBy, Failed, Standing, Whereabouts};
 pub use writer::{Appended, Writer};
 
 use guard::Guard;
@@ -260,7 +262,7 @@ impl<DB: Supported> Outbox<DB> {
         &self.inner.writer
     }
 
-    /// The dead events: look at them, count them, replay them.
+    /// The dead events: look at them, count them, replay or discard them.
     pub fn dead(&self) -> DeadEvents {
         let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
         let Inner { store, metrics, wake_others, .. } = &*self.inner;

@@ -240,7 +240,7 @@ async fn a_database_that_is_away_is_an_error_and_never_looks_like_nothing_is_dea
     let replay = dead.replay_all(DeadFilter::default()).batch_size(2);
     let gone = replay.on_progress(move |_| away.dead_fails.store(true, Ordering::SeqCst)).run().await;
     let stopped = gone.unwrap_err();
-    assert_eq!(stopped.replayed, 2);
+    assert_eq!(stopped.changed, 2);
     assert!(stopped.to_string().starts_with("stopped after replaying 2 events: "), "{stopped}");
     assert_eq!(logs.having(Level::ERROR, "cannot reach the dead events").len(), 1, "{}", logs.all());
 
