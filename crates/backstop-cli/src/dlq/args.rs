@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use backstop_core::{Clock, SystemClock, Timestamp};
+use backstop_core::Timestamp;
 use backstop_disk::dlq::{Filter, Place};
 use clap::{Args, Subcommand};
 
-use crate::args::duration;
+use crate::args::{duration, moment};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -181,17 +181,4 @@ fn with<T>(filter: Filter, value: Option<T>, set: impl Fn(Filter, T) -> Filter) 
         Some(value) => set(filter, value),
         None => filter,
     }
-}
-
-/// The moment that lies this long back.
-pub(crate) fn ago(time: Duration) -> Timestamp {
-    let now = SystemClock.now();
-    let since_epoch = (now - Timestamp::UNIX_EPOCH).to_std().unwrap_or_default();
-    // Longer ago than there are moments: everything is younger.
-    if time < since_epoch { now - time } else { Timestamp::UNIX_EPOCH }
-}
-
-fn moment(text: &str) -> Result<Timestamp, String> {
-    let wrong = |_| "give a moment like 2030-01-31T12:00:00Z, or how long ago, like 2h or 30d".to_owned();
-    duration(text).map(ago).or_else(|_| text.parse::<Timestamp>().map_err(wrong))
 }

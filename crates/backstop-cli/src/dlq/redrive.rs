@@ -1,20 +1,15 @@
 //! `backstop dlq redrive`: sends, with a word about how far it is.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::bail;
-use backstop_core::clock::Tick;
-use backstop_core::{Clock, SystemClock};
 use backstop_disk::dlq::{Away, Directory, Filter, Progress};
 
 use super::args;
 use super::target::Target;
+use crate::output::Pace;
 use crate::plain::plain;
 use crate::signals::asked_to_end;
-
-/// How often a line about the progress is printed.
-const BETWEEN: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
     let directory = Directory::open(args.directory)?;
@@ -29,9 +24,9 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
     }
     let so_far = Arc::new(Mutex::new(Progress::default()));
     let shown = Arc::clone(&so_far);
-    let mut last = SystemClock.ticks();
+    let mut pace = Pace::new();
     let redrive = redrive.on_progress(move |progress| {
-        show(progress, &mut last);
+        show(progress, &mut pace);
         shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(progress);
     });
     let target = if args.dry_run { Target::Nowhere } else { Target::open(&args.to, &args.web)? };
@@ -46,14 +41,12 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
     summarize(&done, args.dry_run)
 }
 
-fn show(progress: &Progress, last: &mut Tick) {
+fn show(progress: &Progress, pace: &mut Pace) {
     if let Some(Away { wait, why, .. }) = &progress.waiting {
         eprintln!("waiting, the target asks for {:.1} s: {}", wait.as_secs_f64(), plain(why));
         return;
     }
-    let now = SystemClock.ticks();
-    if now.since(*last) >= BETWEEN {
-        *last = now;
+    if pace.is_due() {
         eprintln!("{} delivered, {} failed …", progress.delivered, progress.failed);
     }
 }

@@ -3,7 +3,9 @@
 mod beside_java;
 mod checking;
 mod commands;
+mod dead_events;
 mod dead_letters;
+mod desk;
 mod draining;
 mod ending;
 mod migrating;

@@ -65,7 +65,7 @@ impl Place {
         self.directory.path()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backstop"));
         command.args(arguments).current_dir(self.path()).env_remove("BACKSTOP_LOG").stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));

@@ -1,0 +1,114 @@
+//! `backstop outbox why`: where an event is, in a sentence, and what can be done.
+
+use anyhow::bail;
+use backstop_core::Event;
+use backstop_sql::outbox::{Standing, Whereabouts};
+use serde_json::json;
+
+use super::{args, nowhere, open, standing};
+use crate::config::settings::{Mode, Outbox};
+use crate::output::Output;
+use crate::plain::{escaped, moment, plain};
+
+pub(super) async fn run(args: &args::One) -> anyhow::Result<()> {
+    let (outbox, dead) = open(&args.which).await?;
+    let Some(found) = dead.whereabouts(&args.id).await? else { bail!(nowhere(&args.id, &outbox)) };
+    let standing = standing(&found, &outbox);
+    let advice = advice(&found, &standing, &outbox);
+    let mut output = Output::new();
+    if args.json {
+        let told = json!({
+            "id": found.id, "outbox": outbox.name, "standing": word(&standing), "told": standing.to_string(),
+            "advice": advice, "asked_at": found.asked_at,
+        });
+        output.line(&escaped(&told.to_string()))?;
+    } else {
+        output.line(&plain(&format!("{} in outbox {} {standing}", found.id, outbox.name)))?;
+        for line in advice {
+            output.line(&plain(&line))?;
+        }
+        output.line(&format!("asked at {}, by the database's clock", moment(found.asked_at)))?;
+    }
+    output.end()
+}
+
+/// Where it stands in a word, for other programs.
+fn word(standing: &Standing) -> &'static str {
+    match standing {
+        Standing::Waiting { .. } => "waiting",
+        Standing::Deferred { .. } => "deferred",
+        Standing::Claimed { .. } => "claimed",
+        Standing::Retrying { .. } => "retrying",
+        Standing::Dead { .. } => "dead",
+        Standing::Done { .. } => "done",
+        Standing::NeverDue => "never-due",
+        _ => "unknown",
+    }
+}
+
+/// What can be done, a sentence to a line.
+fn advice(found: &Whereabouts, standing: &Standing, outbox: &Outbox) -> Vec<String> {
+    let name = &outbox.name;
+    let mut lines = Vec::new();
+    let pending = !matches!(standing, Standing::Dead { .. } | Standing::Done { .. });
+    match &found.event {
+        Err(why) => lines.push(format!("its row cannot be decoded: {why}")),
+        Ok(event) if pending && outbox.mode != Mode::WriterOnly && !has_handler(outbox, event) => lines.push(format!(
+            "the settings file has no handler for event type {} of aggregate type {}, so it dies at its first attempt; add \
+             one, and restart `backstop serve`",
+            event.event_type(),
+            event.aggregate_type()
+        )),
+        Ok(_) => {}
+    }
+    if pending && outbox.mode == Mode::WriterOnly {
+        lines.push(
+            "the outbox is writer-only: Backstop delivers nothing from this table, and its rows stay NEW"
+                .to_owned(),
+        );
+        return lines;
+    }
+    lines.push(match standing {
+        Standing::Waiting { .. } => {
+            "if that is long ago: `backstop serve` must run for this outbox (see its /health), and older events come first"
+                .to_owned()
+        }
+        Standing::Deferred { .. } => {
+            "it comes by itself; if a target is disabled, enable it with `backstop target enable`".to_owned()
+        }
+        Standing::Claimed { has_run_out: true, .. } => {
+            "it comes by itself when a node looks at the table; is `backstop serve` running?".to_owned()
+        }
+        Standing::Claimed { .. } => format!(
+            "if that node has died, another one takes the event when its claim is {} old (claim-locking.lock-timeout)",
+            span(outbox)
+        ),
+        Standing::Retrying { .. } => {
+            "it is tried again by itself, until its attempts are used up (dispatcher.max-attempts)".to_owned()
+        }
+        Standing::Dead { .. } => format!(
+            "remove the cause, then `backstop outbox replay {id} --outbox {name}`; or delete it for good with `backstop \
+             outbox discard {id} --outbox {name}`",
+            id = found.id
+        ),
+        Standing::Done { .. } => {
+            "its handler has answered done, or its dead letter was redriven; look at the receiver for what came of it"
+                .to_owned()
+        }
+        _ => "repair the row with SQL; Backstop leaves it alone".to_owned(),
+    });
+    lines
+}
+
+fn span(outbox: &Outbox) -> String {
+    format!("{:?}", outbox.config().claim_locking.lock_timeout)
+}
+
+fn has_handler(outbox: &Outbox, event: &Event) -> bool {
+    outbox.handlers.iter().any(|handler| {
+        let about = handler.aggregate_type.as_deref().unwrap_or(backstop_core::event::GLOBAL);
+        handler.is_for_the_rest()
+            || (about == event.aggregate_type()
+                && handler.event_type.iter().any(|kind| kind == event.event_type()))
+    })
+}
