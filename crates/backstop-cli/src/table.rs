@@ -1,9 +1,14 @@
 //! The table of an outbox of a settings file, for commands that work on it without an outbox that runs.
 
-use backstop_sql::store::{DatabaseKind, SqlStore, Store};
+use std::sync::Arc;
+
+use anyhow::bail;
+use backstop_sql::outbox::DeadEvents;
+use backstop_sql::store::{DatabaseKind, Rights, SqlStore, Store};
 use backstop_sql::{TableName, TimeZone};
 
 use crate::config::settings::Outbox;
+use crate::plain::plain;
 
 /// Opens it, whether it is there or not.
 pub(crate) async fn open(outbox: &Outbox) -> anyhow::Result<SqlStore> {
@@ -33,4 +38,32 @@ async fn open_url(outbox: &Outbox, url: &str) -> anyhow::Result<SqlStore> {
         store = store.behind_pooler();
     }
     Ok(store.done(outbox.config().dispatcher.done))
+}
+
+/// The dead events of an outbox, whether it runs or not, for whoever has these rights.
+pub(crate) async fn dead_events(outbox: &Outbox, rights: Rights) -> anyhow::Result<DeadEvents> {
+    let store = open_existing(outbox).await?;
+    store.check_rights(rights).await?;
+    Ok(DeadEvents::of(Arc::new(store)).operator(operator()))
+}
+
+/// Who runs a command, for the record.
+pub(crate) fn operator() -> String {
+    format!("user {} on the command line", rustix::process::getuid().as_raw())
+}
+
+/// The outbox of that name, or the only one there is. The flag is where the name came from.
+pub(crate) fn named(mut all: Vec<Outbox>, name: Option<&str>, flag: &str) -> anyhow::Result<Outbox> {
+    let names = all.iter().map(|outbox| outbox.name.clone()).collect::<Vec<_>>().join(", ");
+    let wanted = match name {
+        Some(name) => all.iter().position(|outbox| outbox.name == name),
+        None if all.len() == 1 => Some(0),
+        None if all.is_empty() => bail!("the settings file has no outbox"),
+        None => bail!("the settings file has several outboxes; name one with {flag}: {names}"),
+    };
+    let Some(place) = wanted else {
+        let name = plain(name.unwrap_or_default());
+        bail!("{flag} names {name}, and the settings file has no such outbox; it has: {names}")
+    };
+    Ok(all.swap_remove(place))
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod redrive;
+mod rows;
 mod shown;
 mod target;
 

@@ -7,11 +7,9 @@ mod operation;
 mod shown;
 mod why;
 
-use std::sync::Arc;
-
 use anyhow::{Context, bail};
 use backstop_sql::outbox::DeadEvents;
-use backstop_sql::store::{DeadEvent, Whereabouts};
+use backstop_sql::store::{DeadEvent, Rights, Whereabouts};
 
 pub(crate) use args::Command;
 
@@ -35,7 +33,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(args: &args::List) -> anyhow::Result<()> {
-    let (outbox, dead) = open(&args.which).await?;
+    let (outbox, dead) = open(&args.which, Rights::default()).await?;
     let filter = args.matching.filter();
     let mut output = Output::new();
     let (mut shown, mut after) = (0, None);
@@ -62,7 +60,7 @@ async fn list(args: &args::List) -> anyhow::Result<()> {
 }
 
 async fn show(args: &args::One) -> anyhow::Result<()> {
-    let (outbox, dead) = open(&args.which).await?;
+    let (outbox, dead) = open(&args.which, Rights::default()).await?;
     let Some(found) = dead.whereabouts(&args.id).await? else { bail!(nowhere(&args.id, &outbox)) };
     let mut output = Output::new();
     let line = shown::row_as_json(&found)?;
@@ -73,36 +71,13 @@ async fn show(args: &args::One) -> anyhow::Result<()> {
 }
 
 /// The outbox that is meant, and its dead events.
-async fn open(which: &args::Which) -> anyhow::Result<(Outbox, DeadEvents)> {
+async fn open(which: &args::Which, rights: Rights) -> anyhow::Result<(Outbox, DeadEvents)> {
     let (settings, sections) = config::load(&which.config.config)?.settings()?;
-    let outbox = named(settings.outbox, which.outbox.as_deref(), "--outbox")?;
-    let dead = dead_events(&outbox)
+    let outbox = table::named(settings.outbox, which.outbox.as_deref(), "--outbox")?;
+    let dead = table::dead_events(&outbox, rights)
         .await
         .with_context(|| format!("{} cannot be reached", sections.told(&outbox.path)))?;
     Ok((outbox, dead))
-}
-
-/// The dead events of an outbox, whether it runs or not.
-pub(crate) async fn dead_events(outbox: &Outbox) -> anyhow::Result<DeadEvents> {
-    let store = table::open_existing(outbox).await?;
-    let uid = rustix::process::getuid().as_raw();
-    Ok(DeadEvents::of(Arc::new(store)).operator(format!("user {uid} on the command line")))
-}
-
-/// The outbox of that name, or the only one there is. The flag is where the name came from.
-pub(crate) fn named(mut all: Vec<Outbox>, name: Option<&str>, flag: &str) -> anyhow::Result<Outbox> {
-    let names = all.iter().map(|outbox| outbox.name.clone()).collect::<Vec<_>>().join(", ");
-    let wanted = match name {
-        Some(name) => all.iter().position(|outbox| outbox.name == name),
-        None if all.len() == 1 => Some(0),
-        None if all.is_empty() => bail!("the settings file has no outbox"),
-        None => bail!("the settings file has several outboxes; name one with {flag}: {names}"),
-    };
-    let Some(place) = wanted else {
-        let name = plain(name.unwrap_or_default());
-        bail!("{flag} names {name}, and the settings file has no such outbox; it has: {names}")
-    };
-    Ok(all.swap_remove(place))
 }
 
 /// What can be said about an event that has no row.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::bail;
 use backstop_sql::outbox::DeadEvents;
-use backstop_sql::store::DeadFilter;
+use backstop_sql::store::{DeadFilter, Rights};
 use serde_json::json;
 
 use super::confirm::is_wanted;
@@ -29,6 +29,11 @@ impl Verb {
         }
     }
 
+    /// What the database user must be allowed to do.
+    fn rights(self) -> Rights {
+        Rights { update: self == Self::Replay, delete: self == Self::Discard }
+    }
+
     fn done(self) -> &'static str {
         match self {
             Self::Replay => "replayed",
@@ -44,7 +49,7 @@ pub(super) async fn run(verb: Verb, args: &args::Move) -> anyhow::Result<()> {
         bail!("say which events to {}: their ids, a filter such as --type, or --all", verb.word());
     }
     let filter = DeadFilter { ids: (!ids.is_empty()).then(|| ids.clone()), ..filter };
-    let (outbox, dead) = open(&args.which).await?;
+    let (outbox, dead) = open(&args.which, verb.rights()).await?;
     let missing = tell_what_is_not_meant(ids, &filter, &outbox, &dead).await?;
     let matched = dead.count(&filter).await?;
     let wanted = matched.min(args.limit.unwrap_or(u64::MAX));

@@ -3,6 +3,7 @@
 use anyhow::bail;
 use backstop_core::Event;
 use backstop_sql::outbox::{Standing, Whereabouts};
+use backstop_sql::store::Rights;
 use serde_json::json;
 
 use super::{args, nowhere, open, standing};
@@ -11,7 +12,7 @@ use crate::output::Output;
 use crate::plain::{escaped, moment, plain};
 
 pub(super) async fn run(args: &args::One) -> anyhow::Result<()> {
-    let (outbox, dead) = open(&args.which).await?;
+    let (outbox, dead) = open(&args.which, Rights::default()).await?;
     let Some(found) = dead.whereabouts(&args.id).await? else { bail!(nowhere(&args.id, &outbox)) };
     let standing = standing(&found, &outbox);
     let advice = advice(&found, &standing, &outbox);

@@ -16,6 +16,7 @@ use crate::support::{Ended, Place};
 pub(crate) struct Desk {
     pub(crate) place: Place,
     pub(crate) store: SqlStore,
+    url: String,
     /// Goes last: the database goes with it.
     _database: Box<dyn Any>,
 }
@@ -46,11 +47,16 @@ pub(crate) async fn on_mysql() -> Option<Desk> {
 }
 
 impl Desk {
+    /// On the database of that URL, which the caller keeps.
+    pub(crate) async fn on(url: String) -> Self {
+        Self::open(url, ()).await
+    }
+
     async fn open(url: String, database: impl Any) -> Self {
         let place = Place::with(SETTINGS).variable("ORDERS_URL", url.clone());
         place.run(&["migrate"]).with(0);
         let store = SqlStore::connect(&url, TableName::default()).await.unwrap();
-        Self { place, store, _database: Box::new(database) }
+        Self { place, store, url, _database: Box::new(database) }
     }
 
     /// Runs `backstop outbox`.
@@ -96,6 +102,13 @@ impl Desk {
     pub(crate) async fn claim(&self, node: &str) {
         let due = backstop_sql::store::Due { limit: 100, ..Default::default() };
         self.store.claim(&node.into(), Duration::from_secs(60), due).await.unwrap();
+    }
+
+    /// Runs a statement on the SQLite file of the settings.
+    pub(crate) async fn run(&self, statement: &'static str) {
+        let pool = sqlx::SqlitePool::connect(&self.url).await.unwrap();
+        sqlx::query(statement).execute(&pool).await.unwrap();
+        pool.close().await;
     }
 
     /// The status of an event, if it has a row.

@@ -8,6 +8,7 @@ mod dead_letters;
 mod desk;
 mod draining;
 mod ending;
+mod letters_and_rows;
 mod migrating;
 mod python_service;
 #[path = "../receiver/mod.rs"]
