@@ -9,6 +9,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use crate::config;
 use crate::dlq;
 use crate::outbox;
+use crate::target;
 
 /// Every event arrives, or you can see exactly where it waits.
 #[derive(Debug, Parser)]
@@ -33,6 +34,10 @@ pub(crate) enum Command {
     /// The outboxes of a settings file: list, show, replay and discard dead events, and say where an event is.
     #[command(subcommand)]
     Outbox(Box<outbox::Command>),
+
+    /// The targets of a running daemon: list them, and enable one that is disabled.
+    #[command(subcommand)]
+    Target(Box<target::Command>),
 
     /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
     Serve(Config),

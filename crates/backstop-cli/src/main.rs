@@ -13,6 +13,7 @@ mod plain;
 mod serve;
 mod signals;
 mod table;
+mod target;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ async fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
         Command::Outbox(command) => outbox::run(*command).await,
+        Command::Target(command) => target::run(*command).await,
         Command::Serve(args) => serve::run(&args.config).await,
         Command::Check(args) => commands::check::run(&args.config),
         Command::Init(args) => commands::init::run(&args.file),

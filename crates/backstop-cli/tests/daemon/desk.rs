@@ -21,7 +21,7 @@ pub(crate) struct Desk {
     _database: Box<dyn Any>,
 }
 
-/// A poller that looks at the table once an hour shows that nodes are woken, where they are.
+/// With a poller that looks at the table often.
 pub(crate) const SETTINGS: &str = "\
 outbox:
   name: orders

@@ -7,6 +7,7 @@ mod dead_events;
 mod dead_letters;
 mod desk;
 mod draining;
+mod enabling;
 mod ending;
 mod letters_and_rows;
 mod migrating;

@@ -5,7 +5,7 @@ mod operation;
 use std::fmt;
 use std::sync::Arc;
 
-use backstop_core::operate::AUDIT;
+use backstop_core::operate::{self, AUDIT, Changed, Refused};
 use backstop_core::{Event, telemetry};
 use tokio::sync::Notify;
 
@@ -186,6 +186,18 @@ impl DeadEvents {
             }
         }
         Err(Error::State("its row changes each time it is looked at"))
+    }
+
+    /// What an operator asks for, by ids.
+    pub(super) async fn operate(&self, asked: &operate::Operation) -> Result<Changed, Refused> {
+        let of = |ids: &[String]| DeadFilter { ids: Some(ids.to_vec()), ..DeadFilter::default() };
+        let (operation, asked_for, done) = match asked {
+            operate::Operation::Replay { ids } => (self.replay_all(of(ids)), ids.len(), "replayed"),
+            operate::Operation::Discard { ids } => (self.discard_all(of(ids)), ids.len(), "discarded"),
+            _ => return Err(Refused::NotOffered),
+        };
+        let changed = operation.run().await.map_err(|stopped| Refused::Failed(stopped.to_string()))?;
+        Ok(Changed::new(changed, format!("{changed} of {asked_for} events were dead, and are {done}")))
     }
 
     async fn told_replayed(&self, replayed: u64) {

@@ -114,6 +114,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use backstop_core::inspect::{Inspect, Report};
+use backstop_core::operate::{self, Changed, Operate, Refused};
 use backstop_core::telemetry;
 
 use crate::renewal::Renewal;
@@ -264,9 +265,7 @@ impl<DB: Supported> Outbox<DB> {
 
     /// The dead events: look at them, count them, replay or discard them.
     pub fn dead(&self) -> DeadEvents {
-        let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
-        let Inner { store, metrics, wake_others, .. } = &*self.inner;
-        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, wake_others.clone())
+        self.inner.dead()
     }
 
     /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
@@ -315,6 +314,12 @@ impl<DB: Supported> Outbox<DB> {
 }
 
 impl Inner {
+    fn dead(&self) -> DeadEvents {
+        let nudge = self.poller.as_ref().map(Poller::nudged).unwrap_or_default();
+        let Self { store, metrics, wake_others, .. } = self;
+        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, wake_others.clone())
+    }
+
     /// Starts the poller, the purge and the wake-ups; if one cannot be, what runs already is closed again.
     async fn start_loops(
         &self,
@@ -389,5 +394,15 @@ struct Watched(Arc<Inner>);
 impl Inspect for Watched {
     fn report(&self) -> BoxFuture<'_, Report> {
         Box::pin(self.0.reporter.report())
+    }
+
+    fn operable(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+}
+
+impl Operate for Watched {
+    fn operate<'a>(&'a self, operation: &'a operate::Operation) -> BoxFuture<'a, Result<Changed, Refused>> {
+        Box::pin(async move { self.0.dead().operate(operation).await })
     }
 }

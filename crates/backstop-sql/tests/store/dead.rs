@@ -169,7 +169,6 @@ database_suite! {
         assert_eq!(it.settle_under(Some(&claim), "a", 23, Done).await, 0);
     }
 
-    /// Rules: O-489.
     async fn only_the_dead_are_redriven_or_discarded_and_the_statement_counts(it) {
         it.insert(&events("abcde")).await;
         for id in ["a", "b", "c"] {
@@ -239,7 +238,6 @@ database_suite! {
         assert_eq!(it.store.whereabouts(at(20), "").await.unwrap(), None);
     }
 
-    /// Rules: O-488.
     async fn a_copy_brings_its_event_back_whatever_has_become_of_the_row(it) {
         it.insert(&events("abc")).await;
         it.settle("a", 10, dead("given up")).await;
