@@ -151,7 +151,7 @@ backstop_testkit::suite! {
         assert!(ended.complained.contains("replayed 2 dead events of outbox orders"), "{}", ended.complained);
         let audited = |what: &str| ended.complained.lines().any(|line| line.contains("backstop::audit") && line.contains(what));
         assert!(audited("begins replaying") && audited("ended replaying"), "{}", ended.complained);
-        assert!(audited("by=\"user ") && audited("changed=2"), "{}", ended.complained);
+        assert!(audited("by=\"user ") && audited("filter=error containing \"timeout\" changed=2"), "{}", ended.complained);
         for (id, status) in [("d-1", 0), ("d-2", 3), ("d-3", 0), ("done", 1), ("retrying", 2), ("deferred", 0)] {
             assert_eq!(desk.status(id).await, Some(status), "{id}");
         }

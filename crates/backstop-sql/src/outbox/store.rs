@@ -9,6 +9,7 @@ mod sql_store;
 mod statements;
 pub(crate) mod words;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,6 +232,7 @@ pub struct Census {
 ///
 /// let refunds = DeadFilter { event_type: Some("RefundIssued".into()), ..DeadFilter::default() };
 /// assert_ne!(refunds, DeadFilter::default());
+/// assert_eq!(refunds.to_string(), r#"event type "RefundIssued""#);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeadFilter {
@@ -252,6 +254,33 @@ pub struct DeadFilter {
     pub died_before: Option<Timestamp>,
     /// Only events whose error contains this text, in this case.
     pub error_contains: Option<String>,
+}
+
+/// What was given, as an operator reads it in the log. Texts are quoted and escaped.
+impl fmt::Display for DeadFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = [
+            ("event type", &self.event_type),
+            ("aggregate type", &self.aggregate_type),
+            ("aggregate id", &self.aggregate_id),
+            ("error containing", &self.error_contains),
+        ];
+        let moments = [
+            ("created from", self.created_from),
+            ("created before", self.created_before),
+            ("died from", self.died_from),
+            ("died before", self.died_before),
+        ];
+        let texts = texts.into_iter().filter_map(|(what, text)| Some(format!("{what} {:?}", text.as_ref()?)));
+        let moments = moments.into_iter().filter_map(|(what, moment)| {
+            let moment = moment?.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true);
+            Some(format!("{what} {moment}"))
+        });
+        let ids = self.ids.as_ref().map(|ids| format!("ids {ids:?}"));
+        let given: Vec<_> = texts.chain(moments).chain(ids).collect();
+        f.write_str(if given.is_empty() { "all" } else { "" })?;
+        f.write_str(&given.join(", "))
+    }
 }
 
 /// A dead event, as an operator wants to see it.

@@ -87,9 +87,9 @@ impl Operation {
             let Self { dead, verb, filter, .. } = &self;
             let (doing, by) = (verb.doing(), &*dead.operator);
             match &ended {
-                Ok(()) => tracing::info!(target: AUDIT, by, ?filter, changed, "ended {doing} dead events"),
+                Ok(()) => tracing::info!(target: AUDIT, by, %filter, changed, "ended {doing} dead events"),
                 Err(error) => {
-                    tracing::warn!(target: AUDIT, by, ?filter, changed, %error, "stopped {doing} dead events");
+                    tracing::warn!(target: AUDIT, by, %filter, changed, %error, "stopped {doing} dead events");
                 }
             }
         }
@@ -106,7 +106,7 @@ impl Operation {
         }
         // Before the first change: whoever kills it half-way leaves this line at least.
         let (by, filter, doing) = (&*self.dead.operator, &self.filter, self.verb.doing());
-        tracing::info!(target: AUDIT, by, ?filter, dead = left, "begins {doing} dead events");
+        tracing::info!(target: AUDIT, by, %filter, dead = left, "begins {doing} dead events");
         let mut after: Option<After> = None;
         while left > 0 {
             let batch_size = self.batch().min(u32::try_from(left).unwrap_or(u32::MAX));
