@@ -73,6 +73,9 @@ impl fmt::Debug for Token {
 #[derive(Debug, Default)]
 pub(crate) struct Access(Vec<Token>);
 
+/// Where operators ask for changes.
+pub(crate) const OPERATIONS: &str = "/api/v1/operations";
+
 /// What a request is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -119,6 +122,11 @@ impl Access {
         !self.is_guarded() || self.holder(headers).is_some()
     }
 
+    /// Who sent a request, by the name of the token.
+    pub(crate) fn name_of(&self, headers: &HeaderMap) -> Option<&str> {
+        self.holder(headers).map(|token| token.name.as_str())
+    }
+
     fn holder(&self, headers: &HeaderMap) -> Option<&Token> {
         let mut given = headers.get_all(AUTHORIZATION).into_iter();
         let (Some(given), None) = (given.next(), given.next()) else { return None };
@@ -142,6 +150,7 @@ fn needed(method: &Method, path: &str) -> Option<Role> {
             None
         }
         Method::GET | Method::HEAD => Some(Role::Viewer),
+        Method::POST if path == OPERATIONS => Some(Role::Operator),
         _ => Some(Role::Admin),
     }
 }
@@ -178,6 +187,11 @@ mod tests {
         assert_eq!(judge(Method::POST, "viewer"), Verdict::TooLow(Role::Admin));
         assert_eq!(judge(Method::POST, "operator"), Verdict::TooLow(Role::Admin));
         assert_eq!(judge(Method::POST, "admin"), Verdict::Allowed);
+        let operate =
+            |role: &str| access.judge(&Method::POST, OPERATIONS, &headers(&format!("Bearer secret-{role}")));
+        assert_eq!(operate("viewer"), Verdict::TooLow(Role::Operator));
+        assert_eq!((operate("operator"), operate("admin")), (Verdict::Allowed, Verdict::Allowed));
+        assert_eq!(access.judge(&Method::POST, OPERATIONS, &HeaderMap::new()), Verdict::Unknown);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `/` | the dashboard |
 //! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
+//! | `/api/v1/operations` | to a `POST` with a token of role operator: does an [`Operation`](backstop_core::operate::Operation), and tells what has changed |
 //! | `/health` | 200 while every component works, 503 when one is down; who has no token learns no more than that |
 //! | `/metrics` | Prometheus text |
 //!
@@ -54,6 +55,7 @@ mod guard;
 mod health;
 mod listening;
 pub mod metrics;
+mod operations;
 mod page;
 mod routes;
 mod watched;

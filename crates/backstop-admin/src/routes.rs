@@ -6,14 +6,15 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 
-use crate::access::Access;
+use crate::access::{Access, OPERATIONS};
 use crate::admin::Render;
 use crate::answer::sentence;
 use crate::guard::{self, Guard};
 use crate::health::Checkup;
+use crate::operations;
 use crate::page;
 use crate::watched::Watched;
 
@@ -28,6 +29,7 @@ pub(crate) struct Shared {
 pub(crate) fn router(shared: Shared, guard: Guard) -> Router {
     let mut router = Router::new()
         .route("/api/v1/components", get(components))
+        .route(OPERATIONS, post(operations::operate))
         .route("/health", get(health))
         .route("/metrics", get(metrics));
     for (path, answer) in page::assets() {
@@ -72,6 +74,7 @@ async fn unknown(uri: Uri) -> Response {
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Response {
-    let text = format!("this path does not answer {method}; use GET");
+    let right = if uri.path() == OPERATIONS { "POST" } else { "GET" };
+    let text = format!("this path does not answer {method}; use {right}");
     sentence(&uri, StatusCode::METHOD_NOT_ALLOWED, &text)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use backstop_core::clock::Tick;
 use backstop_core::inspect::{Health, Inspect, Report};
+use backstop_core::operate::Operate;
 use backstop_core::{Clock, SystemClock};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -39,9 +40,18 @@ impl Watched {
         }
         reports
     }
+
+    /// The components of that kind and name, as their reports have them.
+    pub(crate) async fn named(&self, kind: &str, name: &str) -> Vec<Arc<Component>> {
+        let reports = self.reports().await;
+        let all = self.0.iter().zip(&reports);
+        all.filter(|(_, report)| report.kind == kind && report.name == name)
+            .map(|(it, _)| it.clone())
+            .collect()
+    }
 }
 
-struct Component {
+pub(crate) struct Component {
     /// Which one it is, in the words of its first report: one that hangs cannot say.
     title: OnceLock<(&'static str, String)>,
     index: usize,
@@ -53,6 +63,11 @@ struct Component {
 impl Component {
     fn new(index: usize, inspect: Arc<dyn Inspect>) -> Self {
         Self { title: OnceLock::new(), index, inspect, last: Mutex::new(None) }
+    }
+
+    /// What an operator can change of it.
+    pub(crate) fn operable(&self) -> Option<&dyn Operate> {
+        self.inspect.operable()
     }
 
     async fn look(self: Arc<Self>) -> Report {

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use backstop_core::{Clock, SystemClock, Timestamp};
 use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::config;
 use crate::dlq;
+use crate::outbox;
+use crate::target;
 
 /// Every event arrives, or you can see exactly where it waits.
 #[derive(Debug, Parser)]
@@ -27,6 +30,14 @@ pub(crate) enum Command {
     /// The dead-letter directory: list, inspect, check, redrive, purge and export failed events.
     #[command(subcommand)]
     Dlq(Box<dlq::Command>),
+
+    /// The outboxes of a settings file: list, show, replay and discard dead events, and say where an event is.
+    #[command(subcommand)]
+    Outbox(Box<outbox::Command>),
+
+    /// The targets of a running daemon: list them, and enable one that is disabled.
+    #[command(subcommand)]
+    Target(Box<target::Command>),
 
     /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
     Serve(Config),
@@ -118,6 +129,20 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         Some(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
         _ => Err("give a number above zero and a unit: ms, s, m, h or d, as in 10s".to_owned()),
     }
+}
+
+/// The moment that lies this long back.
+pub(crate) fn ago(time: Duration) -> Timestamp {
+    let now = SystemClock.now();
+    let since_epoch = (now - Timestamp::UNIX_EPOCH).to_std().unwrap_or_default();
+    // Longer ago than there are moments: everything is younger.
+    if time < since_epoch { now - time } else { Timestamp::UNIX_EPOCH }
+}
+
+/// Reads a moment: as the standard writes it, or how long ago it was.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    let wrong = |_| "give a moment like 2030-01-31T12:00:00Z, or how long ago, like 2h or 30d".to_owned();
+    duration(text).map(ago).or_else(|_| text.parse::<Timestamp>().map_err(wrong))
 }
 
 #[cfg(test)]

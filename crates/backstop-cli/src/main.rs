@@ -7,9 +7,13 @@ mod demo;
 mod dlq;
 mod handlers;
 mod logging;
+mod outbox;
+mod output;
 mod plain;
 mod serve;
 mod signals;
+mod table;
+mod target;
 
 use std::process::ExitCode;
 
@@ -26,6 +30,8 @@ async fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
+        Command::Outbox(command) => outbox::run(*command).await,
+        Command::Target(command) => target::run(*command).await,
         Command::Serve(args) => serve::run(&args.config).await,
         Command::Check(args) => commands::check::run(&args.config),
         Command::Init(args) => commands::init::run(&args.file),

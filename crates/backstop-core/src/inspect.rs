@@ -7,12 +7,18 @@ use std::pin::Pin;
 use serde::Serialize;
 
 use crate::Timestamp;
+use crate::operate::Operate;
 
 /// A component that can be looked at.
 pub trait Inspect: Send + Sync + 'static {
     /// Looks. A component that cannot be reached says so in the report's [`Health`]: the page that shows
     /// it must not fail for it.
     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>>;
+
+    /// The component as something that an operator can change, if it is. Defaults to nothing.
+    fn operable(&self) -> Option<&dyn Operate> {
+        None
+    }
 }
 
 /// One component at one moment.

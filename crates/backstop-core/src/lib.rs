@@ -31,6 +31,7 @@ pub mod inspect;
 pub mod interceptor;
 pub mod lifecycle;
 pub mod look;
+pub mod operate;
 pub mod redact;
 pub mod rest;
 pub mod retry;

@@ -181,6 +181,8 @@ component! {
     append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
     settle_late: Counter "settle.late", "Settlements that came too late: the row was settled or claimed elsewhere.";
     replay: Counter "replay", "Dead events set back to be delivered again.";
+    redrive: Counter "redrive", "Dead events settled as done, because their dead letters have arrived.";
+    discard: Counter "discard", "Dead events deleted because an operator said so.";
     letter_failed: Counter "letter.failed", "Dead events that the dead-letter directory did not take; their rows are DEAD all the same.";
     purge: Counter "purge", "Rows deleted because they were older than the retention.";
     queue_hot_depth: Gauge "queue.hot.depth", "Events in the hot queue.";

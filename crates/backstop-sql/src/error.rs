@@ -311,12 +311,17 @@ impl Error {
     }
 
     /// Whether the database was unavailable, or too busy to answer: the same would succeed once it is back.
-    pub(crate) fn is_outage(&self) -> bool {
+    pub fn is_outage(&self) -> bool {
         match self {
             Self::OnlyReads { .. } => true,
             Self::Database { source, .. } => is_outage(source),
             _ => false,
         }
+    }
+
+    /// Whether there is a row with this key already.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Self::Database { source: sqlx::Error::Database(said), .. } if said.is_unique_violation())
     }
 
     /// Whether the pool had no connection in time.

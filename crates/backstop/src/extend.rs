@@ -6,7 +6,7 @@
 //! |---|---|
 //! | a relay | [`target`]: leave to call, verdicts, availability |
 //! | a sink of CloudEvents | [`Sink`] |
-//! | a component with a place on the dashboard | [`inspect`], [`telemetry`] |
+//! | a component that operators can watch and change | [`inspect`], [`operate`], [`telemetry`] |
 //! | settings that builder and file share | [`config`](mod@config) |
 //! | a clock, a codec, a burial of dead events | [`clock`], [`codec`], [`burial`] |
 //! | a database or a driver for the outbox | `store`, `connection`, `statement` |

@@ -7,13 +7,14 @@
 //! | append in a transaction that is not its own | [`Writer`] |
 //! | see or change events as they are written | [`Hook`] |
 //! | see every delivery | [`Interceptor`] |
-//! | look at dead events and replay them | [`DeadEvents`] |
+//! | look at dead events, replay or discard them | [`DeadEvents`] |
+//! | ask where an event is | [`Whereabouts`] |
 
 pub use backstop_core::interceptor::{Interceptor, after, before};
 pub use backstop_sql::outbox::{
-    Appended, BoundHandler, Builder, ClaimLocking, Config, DeadEvents, Delivering, Hook, HookError, Metrics,
-    Mode, MultiNode, Ordered, Outbox, Replay, ReplayStopped, SingleNode, Table, Transaction, Tunable, Writer,
-    WriterOnly, purge,
+    Appended, BoundHandler, BroughtBack, Builder, ClaimLocking, ClaimedBy, Config, DeadEvents, Delivering,
+    EventState, Failed, Hook, HookError, Metrics, Mode, MultiNode, Operation, Ordered, Outbox, Redriven,
+    SingleNode, Stopped, Table, Transaction, Tunable, Whereabouts, Writer, WriterOnly, purge,
 };
 pub use backstop_sql::store::{DeadEvent, DeadFilter, Done, Status};
 pub use backstop_sql::{Error, Supported, TableName, TimeZone};

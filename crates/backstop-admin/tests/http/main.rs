@@ -3,5 +3,6 @@
 mod access;
 mod answers;
 mod connections;
+mod operations;
 mod refusals;
 mod support;

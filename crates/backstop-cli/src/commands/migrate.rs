@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use backstop_sql::store::{SqlStore, Store};
-use backstop_sql::{TableName, TimeZone};
+use backstop_sql::store::Store;
 
 use crate::commands::database_word;
 use crate::config;
 use crate::config::settings::Outbox;
 use crate::plain;
+use crate::table;
 
 pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
     let (settings, sections) = config::load(file)?.settings()?;
@@ -29,12 +29,7 @@ pub(crate) async fn run(file: &Path, triggers: bool) -> anyhow::Result<()> {
 
 async fn migrate(outbox: &Outbox, triggers: bool) -> anyhow::Result<()> {
     let Outbox { name, database, .. } = outbox;
-    let table = TableName::new(database.table.table.clone())?;
-    let zone = TimeZone::new(&database.table.time_zone)?;
-    let mut store = SqlStore::connect(database.url.reveal(), table).await?.time_zone(zone);
-    if database.table.behind_pooler {
-        store = store.behind_pooler();
-    }
+    let store = table::open(outbox).await?;
     store.migrate().await?;
     println!("{name}: table {} is up to date", database.table.table);
     if triggers {

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use backstop_core::{Clock, SystemClock, Timestamp};
+use backstop_core::Timestamp;
 use backstop_disk::dlq::{Filter, Place};
 use clap::{Args, Subcommand};
 
-use crate::args::duration;
+use crate::args::{duration, moment};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -17,7 +17,7 @@ pub(crate) enum Command {
     Inspect(Inspect),
     /// Check every file and report what is damaged or left over; changes nothing.
     Fsck(Fsck),
-    /// Send entries again and remove those that arrived: to a web server, a topic, a file or standard output.
+    /// Send entries again and remove those that arrived: to a web server, a topic, an outbox, a file or standard output.
     Redrive(Redrive),
     /// Delete entries for good.
     Purge(Purge),
@@ -57,10 +57,18 @@ pub(crate) struct Fsck {
 pub(crate) struct Redrive {
     /// The dead-letter directory.
     pub(crate) directory: PathBuf,
-    /// Where to: a URL, to which each event is sent as a CloudEvent; `kafka://host:port/topic`; a file, to which it is
-    /// appended and synced; or `-` for standard output. `env:NAME` or `file:PATH` for a URL that others should not read.
-    #[arg(long, value_name = "URL|FILE")]
+    /// Where to: a URL, to which each event is sent as a CloudEvent; `kafka://host:port/topic`; `outbox:NAME`, to have that
+    /// outbox deliver it again; a file, to which it is appended and synced; or `-` for standard output. `env:NAME` or
+    /// `file:PATH` for a URL that others should not read.
+    #[arg(long, value_name = "URL|outbox:NAME|FILE")]
     pub(crate) to: String,
+    /// The settings file of the outboxes that wrote the letters: the row of a letter that arrives becomes DONE if it is
+    /// DEAD. Without the flag it is backstop.yaml, where there is one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Leave the rows of the letters as they are, and read no settings file.
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) leave_rows: bool,
     #[command(flatten)]
     pub(crate) web: Web,
     #[command(flatten)]
@@ -181,17 +189,4 @@ fn with<T>(filter: Filter, value: Option<T>, set: impl Fn(Filter, T) -> Filter) 
         Some(value) => set(filter, value),
         None => filter,
     }
-}
-
-/// The moment that lies this long back.
-pub(crate) fn ago(time: Duration) -> Timestamp {
-    let now = SystemClock.now();
-    let since_epoch = (now - Timestamp::UNIX_EPOCH).to_std().unwrap_or_default();
-    // Longer ago than there are moments: everything is younger.
-    if time < since_epoch { now - time } else { Timestamp::UNIX_EPOCH }
-}
-
-fn moment(text: &str) -> Result<Timestamp, String> {
-    let wrong = |_| "give a moment like 2030-01-31T12:00:00Z, or how long ago, like 2h or 30d".to_owned();
-    duration(text).map(ago).or_else(|_| text.parse::<Timestamp>().map_err(wrong))
 }

@@ -1,8 +1,8 @@
 //! `backstop dlq`: the tools of the dead-letter directory on the command line.
 
 mod args;
-mod output;
 mod redrive;
+mod rows;
 mod shown;
 mod target;
 
@@ -14,9 +14,10 @@ use anyhow::{Context, bail};
 use backstop_disk::dlq::{Damaged, Directory, Filter, Finding, Form, Found};
 
 pub(crate) use args::Command;
-use output::Output;
 use shown::{entry_as_json, entry_as_line};
 
+use crate::args::ago;
+use crate::output::{Output, also, count};
 use crate::plain::plain;
 
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
@@ -107,7 +108,7 @@ fn fsck(args: &args::Fsck) -> anyhow::Result<()> {
 
 fn purge(args: args::Purge) -> anyhow::Result<()> {
     let filter = match args.which.older_than {
-        Some(time) => Filter::all().until(args::ago(time)),
+        Some(time) => Filter::all().until(ago(time)),
         None => Filter::all(),
     };
     let directory = Directory::open(args.directory)?;
@@ -155,12 +156,4 @@ fn damaged_line(first: &Damaged, lines: u64) -> String {
         more => format!("; and {more} more lines of it"),
     };
     format!("damaged: {}: {}{more}", first.place, first.why)
-}
-
-fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
-}
-
-fn also(number: u64, what: &str) -> String {
-    if number == 0 { String::new() } else { format!(", {number} {what}") }
 }

@@ -1,23 +1,30 @@
 //! `backstop dlq redrive`: sends, with a word about how far it is.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use anyhow::bail;
-use backstop_core::clock::Tick;
-use backstop_core::{Clock, SystemClock};
+use backstop_core::operate::AUDIT;
 use backstop_disk::dlq::{Directory, Filter, Progress, Unavailable};
 
 use super::args;
+use super::rows::{self, Moved, Settling};
 use super::target::Target;
+use crate::output::Pace;
 use crate::plain::plain;
 use crate::signals::asked_to_end;
-
-/// How often a line about the progress is printed.
-const BETWEEN: Duration = Duration::from_secs(1);
+use crate::table;
 
 pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
-    let directory = Directory::open(args.directory)?;
+    let directory = Directory::open(&args.directory)?;
+    // Before anything is sent: whoever cannot be reached is known then.
+    let (target, tables) = if args.dry_run {
+        (Target::Nowhere, Vec::new())
+    } else {
+        let target = Target::open(&args).await?;
+        let tables =
+            if matches!(target, Target::Outbox(_)) { Vec::new() } else { rows::tables(&args).await? };
+        (target, tables)
+    };
     let filter = args.matching.narrow(args.only.map_or_else(Filter::all, Filter::only));
     let mut redrive = directory.redrive(filter).dry_run(args.dry_run).per_second(args.rate.unwrap_or(0));
     redrive = redrive.patience(args.patience);
@@ -29,36 +36,42 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
     }
     let so_far = Arc::new(Mutex::new(Progress::default()));
     let shown = Arc::clone(&so_far);
-    let mut last = SystemClock.ticks();
+    let mut pace = Pace::new();
+    let of_rows = Arc::new(Mutex::new(rows::Progress::default()));
+    let seen = of_rows.clone();
     let redrive = redrive.on_progress(move |progress| {
-        show(progress, &mut last);
+        let is_stuck = seen.lock().unwrap_or_else(PoisonError::into_inner).stuck.is_some();
+        show(progress, is_stuck, &mut pace);
         shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(progress);
     });
-    let target = if args.dry_run { Target::Nowhere } else { Target::open(&args.to, &args.web)? };
     let done = tokio::select! {
-        done = redrive.to(target) => done?,
+        done = redrive.to(Settling::new(target, tables, of_rows.clone())) => done?,
         ended = asked_to_end() => {
             ended?;
             eprintln!("stopped; start again to go on");
             so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
         }
     };
-    summarize(&done, args.dry_run)
+    let rows = of_rows.lock().unwrap_or_else(PoisonError::into_inner);
+    if rows.moved != Moved::default() {
+        let (by, moved) = (table::operator(), rows.moved);
+        tracing::info!(target: AUDIT, by, ?moved, directory = %args.directory.display(), "a redrive has moved rows");
+    }
+    summarize(&done, &rows, args.dry_run)
 }
 
-fn show(progress: &Progress, last: &mut Tick) {
+fn show(progress: &Progress, is_stuck: bool, pace: &mut Pace) {
     if let Some(Unavailable { wait, why, .. }) = &progress.waiting {
-        eprintln!("waiting, the target asks for {:.1} s: {}", wait.as_secs_f64(), plain(why));
+        let who = if is_stuck { "the next look at the database is in" } else { "the target asks for" };
+        eprintln!("waiting, {who} {:.1} s: {}", wait.as_secs_f64(), plain(why));
         return;
     }
-    let now = SystemClock.ticks();
-    if now.since(*last) >= BETWEEN {
-        *last = now;
+    if pace.is_due() {
         eprintln!("{} delivered, {} failed …", progress.delivered, progress.failed);
     }
 }
 
-fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
+fn summarize(done: &Progress, rows: &rows::Progress, dry_run: bool) -> anyhow::Result<()> {
     if dry_run {
         eprintln!("would send {}, {} damaged", done.matched, done.damaged);
         return Ok(());
@@ -73,7 +86,14 @@ fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
             line.extend([", ", &number.to_string(), " ", what]);
         }
     }
-    eprintln!("{line}");
+    eprintln!("{line}{}", rows.moved.told());
+    if let (Some(Unavailable { at, .. }), Some(why)) = (&done.stopped, &rows.stuck) {
+        bail!(
+            "{at} has arrived, and its row cannot be settled, so nothing was sent behind it; start again when the database \
+             takes it, which sends this one again (or redrive with --leave-rows): {}",
+            plain(why)
+        );
+    }
     if let Some(Unavailable { at, why, .. }) = &done.stopped {
         bail!(
             "the target is unavailable, so nothing was sent from {at} on; start again when it is back (or skip that entry \

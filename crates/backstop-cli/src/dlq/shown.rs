@@ -5,11 +5,11 @@ use backstop_disk::dlq::{Details, Entry};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::plain::{is_invisible, plain};
+use crate::plain::{escaped, moment, plain};
 
 /// One line: place, time, type, id, error.
 pub(super) fn entry_as_line(entry: &Entry) -> String {
-    let time = entry.failed_at.map_or("-".to_owned(), |at| at.to_rfc3339_opts_millis());
+    let time = entry.failed_at.map_or("-".to_owned(), moment);
     let parts = [&entry.place.to_string(), &time, entry.event.event_type(), entry.event.id(), &entry.error]
         .map(plain);
     parts.join("  ")
@@ -28,22 +28,6 @@ pub(super) fn entry_as_json(entry: &Entry) -> serde_json::Result<String> {
     Ok(escaped(&json))
 }
 
-/// JSON that means the same and shows a terminal nothing that it acts upon.
-fn escaped(json: &str) -> String {
-    let mut kept = String::with_capacity(json.len());
-    for c in json.chars() {
-        // In a string JSON has escaped these; elsewhere they are room.
-        if c < ' ' {
-            kept.push(' ');
-        } else if c.is_control() || is_invisible(c) {
-            kept.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")));
-        } else {
-            kept.push(c);
-        }
-    }
-    kept
-}
-
 #[derive(Serialize)]
 struct Shown<'a> {
     place: String,
@@ -52,28 +36,4 @@ struct Shown<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     backstop: Option<&'a Details>,
     event: &'a RawValue,
-}
-
-trait Millis {
-    fn to_rfc3339_opts_millis(&self) -> String;
-}
-
-impl Millis for Timestamp {
-    fn to_rfc3339_opts_millis(&self) -> String {
-        self.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn json_means_the_same_after_it_was_escaped() {
-        let json = "{\"a\":\t\"\u{9b}2J\u{202e}\u{e0041}\u{7f}é\"}";
-        let plain = escaped(json);
-        assert_eq!(plain, r#"{"a": "\u009b2J\u202e\udb40\udc41\u007fé"}"#);
-        let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).unwrap();
-        assert_eq!(read(&plain), read(json));
-    }
 }

@@ -1,4 +1,4 @@
-//! Where redriven events go: a web server, a topic, a file or standard output.
+//! Where redriven events go: a web server, a topic, an outbox, a file or standard output.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -12,13 +12,15 @@ use backstop_core::{CloudEvent, Failure, Sink};
 use backstop_http::Webhook;
 use backstop_kafka::Publisher;
 
-use super::args::Web;
+use super::args::{Redrive, Web};
+use super::rows::Table;
 use crate::config;
 
 pub(super) enum Target {
     Nowhere,
     Web(Webhook),
     Topic(Publisher),
+    Outbox(Table),
     Lines(Mutex<Lines>),
 }
 
@@ -36,13 +38,21 @@ enum Into {
 }
 
 impl Target {
-    pub(super) fn open(to: &str, web: &Web) -> anyhow::Result<Self> {
+    pub(super) async fn open(args: &Redrive) -> anyhow::Result<Self> {
+        match args.to.strip_prefix("outbox:") {
+            Some(_) if !args.web.secret.is_empty() || !args.web.allow_network.is_empty() => bail!("{NO_URL}"),
+            Some(name) => Ok(Self::Outbox(Table::named(name, args).await?)),
+            None => Self::elsewhere(&args.to, &args.web),
+        }
+    }
+
+    fn elsewhere(to: &str, web: &Web) -> anyhow::Result<Self> {
         if to.starts_with("env:") || to.starts_with("file:") {
             let url = config::secret(to).context("--to cannot be used")?;
             if !url.contains("://") {
                 bail!("--to must lead to a URL; name a file as it is, without file:");
             }
-            return Self::open(&url, web);
+            return Self::elsewhere(&url, web);
         }
         if to.starts_with("https://") || to.starts_with("http://") {
             return Ok(Self::Web(webhook(to, web)?));
@@ -55,7 +65,7 @@ impl Target {
             bail!("--to names an unknown kind of URL; begin it with https://, http:// or kafka://");
         }
         if !web.secret.is_empty() || !web.allow_network.is_empty() {
-            bail!("--secret and --allow-network are for a URL, and --to names none");
+            bail!("{NO_URL}");
         }
         let path = Path::new(to);
         let into = if path == Path::new("-") {
@@ -68,6 +78,8 @@ impl Target {
         Ok(Self::Lines(Mutex::new(Lines { into, torn: None })))
     }
 }
+
+const NO_URL: &str = "--secret and --allow-network are for a URL, and --to names none";
 
 fn webhook(url: &str, web: &Web) -> anyhow::Result<Webhook> {
     let mut config = backstop_http::Config::to(url);
@@ -161,6 +173,7 @@ impl Sink for Target {
             Self::Nowhere => Ok(()),
             Self::Web(webhook) => webhook.emit(event).await,
             Self::Topic(publisher) => publisher.emit(event).await,
+            Self::Outbox(table) => table.bring_back(&event).await.map(drop),
             Self::Lines(lines) => {
                 let line = event.as_json().to_owned() + "\n";
                 Ok(lines.lock().unwrap_or_else(PoisonError::into_inner).write(line.as_bytes())?)

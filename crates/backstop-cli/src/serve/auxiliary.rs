@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use backstop_core::inspect::{Health, Inspect, Report};
+use backstop_core::operate::Operate;
 
 /// A part that the daemon works without, if not as well: when it is down, the daemon is degraded. Whoever restarts
 /// daemons by their `/health` must not do so because a receiver of events is unavailable.
@@ -36,5 +37,9 @@ impl Inspect for Auxiliary {
             }
             report
         })
+    }
+
+    fn operable(&self) -> Option<&dyn Operate> {
+        self.inspect.operable()
     }
 }

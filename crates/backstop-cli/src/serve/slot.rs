@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use backstop_core::inspect::{Health, Inspect, Report};
+use backstop_core::operate::Operate;
 
 /// Shows a component as down until it is started, and then the component itself.
 pub(super) struct Slot {
@@ -38,5 +39,9 @@ impl Inspect for Slot {
                 }
             }),
         }
+    }
+
+    fn operable(&self) -> Option<&dyn Operate> {
+        self.inspect.get()?.operable()
     }
 }

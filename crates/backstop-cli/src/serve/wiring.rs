@@ -15,6 +15,7 @@ use super::auxiliary::Auxiliary;
 use super::letters::Opened;
 use crate::config::settings::{Handler, Mode, Outbox};
 use crate::handlers::{self, Made, Shared, Target};
+use crate::target::ARROW;
 
 /// What an outbox is connected to.
 #[derive(Default)]
@@ -63,7 +64,7 @@ impl Wiring {
         let mut letters = letters.or_else(|| self.letters.clone());
         if let Some((name, inspect)) = target {
             letters = letters.map(|letters| letters.towards(name.as_str()));
-            self.targets.push(Arc::new(Auxiliary::new(inspect).named(format!("{used_for} → {name}"))));
+            self.targets.push(Arc::new(Auxiliary::new(inspect).named(format!("{used_for}{ARROW}{name}"))));
         }
         self.handlers.push(Wired {
             aggregate_type: settings.aggregate_type.clone().unwrap_or_else(|| GLOBAL.to_owned()),

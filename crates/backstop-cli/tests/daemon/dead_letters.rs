@@ -55,6 +55,7 @@ async fn what_a_target_refuses_is_in_the_directory_and_on_the_page_and_is_sent_a
     assert_eq!(again.header("webhook-id"), refused.header("webhook-id"), "a receiver knows it again");
     assert_eq!(again.body, refused.body);
     assert_eq!(std::fs::read_dir(place.file("dlq")).unwrap().count(), 0);
+    assert_eq!(orders.row("o-1").await.0, 1, "its row is done as well");
     daemon.component("dead letters", |shown| shown["places"][0]["count"]["events"] == 0);
     daemon.end("-TERM").with(0);
 }

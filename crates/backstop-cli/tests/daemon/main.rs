@@ -3,9 +3,13 @@
 mod beside_java;
 mod checking;
 mod commands;
+mod dead_events;
 mod dead_letters;
+mod desk;
 mod draining;
+mod enabling;
 mod ending;
+mod letters_and_rows;
 mod migrating;
 mod python_service;
 #[path = "../receiver/mod.rs"]

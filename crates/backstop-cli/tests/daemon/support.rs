@@ -65,7 +65,7 @@ impl Place {
         self.directory.path()
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_backstop"));
         command.args(arguments).current_dir(self.path()).env_remove("BACKSTOP_LOG").stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
@@ -201,11 +201,16 @@ impl Daemon {
 
     /// Asks for a path, with more headers (each ending in `\r\n`): the status, and all that was answered.
     pub(crate) fn get(&self, path: &str, headers: &str) -> (u16, String) {
-        let address = &self.address;
+        self.send("GET", path, headers, "")
+    }
+
+    /// Sends a request with a body.
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let (address, length) = (&self.address, body.len());
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{headers}\r\n")
-            .unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        write!(stream, "{head}Content-Length: {length}\r\n{headers}\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());

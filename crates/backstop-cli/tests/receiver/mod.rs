@@ -83,7 +83,12 @@ impl Receiver {
 
     /// The next request, as soon as it is there.
     pub(crate) fn next(&self) -> Option<Request> {
-        self.requests.recv_timeout(PATIENCE).ok()
+        self.next_in(PATIENCE)
+    }
+
+    /// The next request, if it comes in time.
+    pub(crate) fn next_in(&self, time: Duration) -> Option<Request> {
+        self.requests.recv_timeout(time).ok()
     }
 }
 

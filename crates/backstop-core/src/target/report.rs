@@ -1,14 +1,36 @@
-//! A target on the dashboard.
+//! A target on the dashboard, and what an operator can do to it.
 
 use std::pin::Pin;
 
 use super::{Status, Target};
 use crate::inspect::{Flow, Health, Inspect, Report};
+use crate::operate::{Changed, Operate, Operation, Refused};
 use crate::telemetry::Counter;
 
 impl Inspect for Target {
     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
         Box::pin(std::future::ready(self.reported()))
+    }
+
+    fn operable(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+}
+
+impl Operate for Target {
+    fn operate<'a>(
+        &'a self,
+        operation: &'a Operation,
+    ) -> Pin<Box<dyn Future<Output = Result<Changed, Refused>> + Send + 'a>> {
+        let answer = match operation {
+            Operation::Enable if self.is_disabled() => {
+                self.enable();
+                Ok(Changed::new(1, "it is enabled; its deferred events come when their time is over"))
+            }
+            Operation::Enable => Ok(Changed::new(0, "it was not disabled, and is as it was")),
+            _ => Err(Refused::NotOffered),
+        };
+        Box::pin(std::future::ready(answer))
     }
 }
 

@@ -175,3 +175,18 @@ fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
     target.enable();
     assert!(target.admit(Jitter::NONE).is_ok());
 }
+
+#[tokio::test]
+async fn an_operator_enables_what_is_disabled_and_nothing_else() {
+    use crate::inspect::Inspect;
+    use crate::operate::{Operation, Refused};
+
+    let target = Target::new("webhook", "billing", &Config::default(), Arc::new(crate::SystemClock));
+    let operable = target.operable().unwrap();
+    assert_eq!(operable.operate(&Operation::Enable).await.unwrap().changed, 0);
+    target.disable();
+    assert_eq!(operable.operate(&Operation::Enable).await.unwrap().changed, 1);
+    assert_eq!(target.status(), Status::Available);
+    let replay = Operation::Replay { ids: vec!["a".to_owned()] };
+    assert_eq!(operable.operate(&replay).await, Err(Refused::NotOffered));
+}

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
 use backstop_core::clock::Tick;
+use backstop_core::operate::AUDIT;
 use backstop_core::{Clock, Failure, Sink, SystemClock};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -431,8 +432,10 @@ impl Run {
     /// Whoever asks later where an event went finds it in the log.
     fn audit(&self) {
         let Progress { matched, delivered, failed, not_removed, damaged, .. } = self.progress;
-        let (directory, dry_run) = (self.redrive.directory.path.display(), self.redrive.dry_run);
-        info!(%directory, dry_run, matched, delivered, failed, not_removed, damaged, "a redrive has ended");
+        let directory = self.redrive.directory.path.display();
+        if !self.redrive.dry_run {
+            info!(target: AUDIT, %directory, matched, delivered, failed, not_removed, damaged, "a redrive has ended");
+        }
     }
 
     /// A removal that a crash undoes means that an event is sent again, so a failure here is no reason to stop.

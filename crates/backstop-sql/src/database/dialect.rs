@@ -28,6 +28,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         "least"
     }
 
+    /// The function that tells the place of a text within another, from 1 on, and 0 where it is not in it.
+    fn place_of(&self) -> &'static str {
+        "instr"
+    }
+
     /// The query that counts those of a table's columns that hold moments without a time zone, where the database has
     /// such columns.
     fn zoneless(&self, _table: &TableName, _columns: &[&str]) -> Option<Statement> {

@@ -1,15 +1,20 @@
-//! Dead events: look at them, count them, and replay them.
+//! Dead events: look at them, count them, and move them as an operator says: replay, redriven, discard.
+
+mod operation;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use backstop_core::telemetry;
+use backstop_core::operate::{self, AUDIT, Changed, Refused};
+use backstop_core::{Event, telemetry};
 use tokio::sync::Notify;
 
 use crate::Error;
-use crate::store::{After, At, DeadEvent, DeadFilter, Store};
+use crate::store::{After, At, DeadEvent, DeadFilter, Status, Store, Whereabouts};
 use crate::wake_up::WakeOthers;
+
+use operation::Verb;
+pub use operation::{Operation, Stopped};
 
 /// The dead events of an outbox.
 ///
@@ -38,29 +43,79 @@ use crate::wake_up::WakeOthers;
 pub struct DeadEvents {
     store: Arc<dyn Store>,
     metrics: Arc<telemetry::Outbox>,
-    replayed: Arc<Notify>,
-    wake_others: WakeOthers,
+    /// Whom a replay wakes: the poller and the other nodes of a running outbox, or all nodes by way of the store.
+    nodes: Nodes,
+    operator: Arc<str>,
 }
+
+#[derive(Clone)]
+enum Nodes {
+    OfOutbox { replayed: Arc<Notify>, others: WakeOthers },
+    OfTable,
+}
+
+/// What became of a dead event whose letter has arrived elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redriven {
+    /// Its row was dead, and is done.
+    Settled,
+    /// Its row is not dead, and is left as it is.
+    NotDead,
+    /// It has no row.
+    NoRow,
+}
+
+/// What became of an event that was to be delivered from its table again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BroughtBack {
+    /// Its row was dead, and is replayed.
+    Replayed,
+    /// It had no row, and was appended.
+    Appended,
+    /// Its row waits or retries: it is delivered as it is.
+    Pending,
+    /// Its row is done: it was delivered, and is not again.
+    Done,
+}
+
+/// How often a row is looked at that changes each time.
+const LOOKS: u32 = 5;
 
 impl DeadEvents {
     /// The dead events of a store, without a running outbox.
     pub fn of(store: Arc<dyn Store>) -> Self {
         let metrics = Arc::new(telemetry::Outbox::new(telemetry::Outbox::DEFAULT_PREFIX));
-        Self::assembled(store, metrics, Arc::default(), WakeOthers::default())
+        Self { store, metrics, nodes: Nodes::OfTable, operator: "the program".into() }
     }
 
     pub(super) fn assembled(
         store: Arc<dyn Store>,
         metrics: Arc<telemetry::Outbox>,
         replayed: Arc<Notify>,
-        wake_others: WakeOthers,
+        others: WakeOthers,
     ) -> Self {
-        Self { store, metrics, replayed, wake_others }
+        Self { nodes: Nodes::OfOutbox { replayed, others }, metrics, ..Self::of(store) }
+    }
+
+    /// Who moves events, for the record. Defaults to `the program`.
+    pub fn operator(mut self, name: impl Into<Arc<str>>) -> Self {
+        self.operator = name.into();
+        self
     }
 
     /// Dead events that match, the oldest first.
     pub async fn query(&self, filter: &DeadFilter, limit: u32) -> Result<Vec<DeadEvent>, Error> {
-        logged(self.store.query_dead(filter, None, limit).await)
+        self.query_after(filter, None, limit).await
+    }
+
+    /// The same from behind a [place](DeadEvent::place) on, for a list that is read in pages.
+    pub async fn query_after(
+        &self,
+        filter: &DeadFilter,
+        after: Option<&After>,
+        limit: u32,
+    ) -> Result<Vec<DeadEvent>, Error> {
+        logged(self.store.query_dead(filter, after, limit).await)
     }
 
     /// How many dead events match.
@@ -68,30 +123,110 @@ impl DeadEvents {
         logged(self.store.count_dead(filter).await)
     }
 
+    /// Where an event is, dead or not; none if it has no row.
+    pub async fn whereabouts(&self, event_id: &str) -> Result<Option<Whereabouts>, Error> {
+        logged(self.store.whereabouts(At::Database, event_id).await)
+    }
+
     /// Sets one dead event back to be delivered again, as if it had never been tried. False if it is not dead.
     pub async fn replay(&self, event_id: &str) -> Result<bool, Error> {
         let replayed = logged(self.store.replay_dead(At::Database, &[event_id.to_owned()]).await)?;
-        self.tell(replayed);
+        self.told_replayed(replayed).await;
         Ok(replayed > 0)
     }
 
-    /// Replays every dead event that matches. Nothing happens until [`run`](Replay::run).
-    pub fn replay_all(&self, filter: DeadFilter) -> Replay {
-        Replay {
-            dead: self.clone(),
-            filter,
-            batch_size: 100,
-            per_second: None,
-            dry_run: false,
-            progress: None,
+    /// Replays every dead event that matches. Nothing happens until [`run`](Operation::run).
+    pub fn replay_all(&self, filter: DeadFilter) -> Operation {
+        Operation::new(self.clone(), Verb::Replay, filter)
+    }
+
+    /// Deletes one dead event for good. False if it is not dead.
+    pub async fn discard(&self, event_id: &str) -> Result<bool, Error> {
+        let ids = [event_id.to_owned()];
+        let discarded = logged(self.store.discard_dead(&DeadFilter::default(), &ids).await)?;
+        self.told_discarded(&ids, discarded);
+        Ok(discarded > 0)
+    }
+
+    /// Deletes every dead event that matches, for good. Nothing happens until [`run`](Operation::run).
+    pub fn discard_all(&self, filter: DeadFilter) -> Operation {
+        Operation::new(self.clone(), Verb::Discard, filter)
+    }
+
+    /// Settles a dead event as done, because its dead letter has arrived elsewhere. Only a row that is dead is changed.
+    pub async fn redriven(&self, event_id: &str) -> Result<Redriven, Error> {
+        if logged(self.store.redriven(At::Database, &[event_id.to_owned()]).await)? > 0 {
+            self.metrics.redrive.increment();
+            return Ok(Redriven::Settled);
+        }
+        Ok(match self.whereabouts(event_id).await? {
+            Some(_) => Redriven::NotDead,
+            None => Redriven::NoRow,
+        })
+    }
+
+    /// Has an event delivered from its table again, from a copy of it: a row that is dead is replayed, and an event
+    /// without a row is appended. A row of any other status is left as it is.
+    pub async fn bring_back(&self, event: &Event) -> Result<BroughtBack, Error> {
+        for _ in 0..LOOKS {
+            if self.replay(event.id()).await? {
+                return Ok(BroughtBack::Replayed);
+            }
+            match self.whereabouts(event.id()).await?.map(|row| row.status()) {
+                Some(Some(Status::New | Status::Retry)) => return Ok(BroughtBack::Pending),
+                Some(Some(Status::Done)) => return Ok(BroughtBack::Done),
+                Some(None) => return Err(Error::State("its row has a status that is none of ours")),
+                Some(Some(Status::Dead)) => {} // since just now
+                None => {
+                    if logged(self.store.bring_back(event).await)? {
+                        self.wake().await;
+                        return Ok(BroughtBack::Appended);
+                    }
+                }
+            }
+        }
+        Err(Error::State("its row changes each time it is looked at"))
+    }
+
+    /// What an operator asks for, by ids.
+    pub(super) async fn operate(&self, asked: &operate::Operation) -> Result<Changed, Refused> {
+        let of = |ids: &[String]| DeadFilter { ids: Some(ids.to_vec()), ..DeadFilter::default() };
+        let (operation, asked_for, done) = match asked {
+            operate::Operation::Replay { ids } => (self.replay_all(of(ids)), ids.len(), "replayed"),
+            operate::Operation::Discard { ids } => (self.discard_all(of(ids)), ids.len(), "discarded"),
+            _ => return Err(Refused::NotOffered),
+        };
+        let changed = operation.run().await.map_err(|stopped| Refused::Failed(stopped.to_string()))?;
+        Ok(Changed::new(changed, format!("{changed} of {asked_for} events were dead, and are {done}")))
+    }
+
+    async fn told_replayed(&self, replayed: u64) {
+        if replayed > 0 {
+            self.metrics.replay.add(replayed);
+            self.wake().await;
         }
     }
 
-    fn tell(&self, replayed: u64) {
-        if replayed > 0 {
-            self.metrics.replay.add(replayed);
-            self.replayed.notify_one();
-            self.wake_others.ask();
+    /// Nothing else tells afterwards which events there were.
+    fn told_discarded(&self, ids: &[String], discarded: u64) {
+        if discarded > 0 {
+            self.metrics.discard.add(discarded);
+            let by = &*self.operator;
+            tracing::info!(target: AUDIT, by, discarded, ?ids, "discarded those of these events that were dead");
+        }
+    }
+
+    async fn wake(&self) {
+        match &self.nodes {
+            Nodes::OfOutbox { replayed, others } => {
+                replayed.notify_one();
+                others.ask();
+            }
+            Nodes::OfTable => {
+                if let Err(error) = self.store.wake_nodes().await {
+                    tracing::debug!(%error, "cannot wake the nodes; they look at the table at their own interval");
+                }
+            }
         }
     }
 }
@@ -100,116 +235,6 @@ impl fmt::Debug for DeadEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("DeadEvents")
     }
-}
-
-/// A replay of many events, in batches.
-#[must_use = "a replay does nothing until `run` is called"]
-pub struct Replay {
-    dead: DeadEvents,
-    filter: DeadFilter,
-    batch_size: u32,
-    per_second: Option<u32>,
-    dry_run: bool,
-    progress: Option<Box<dyn Fn(u64) + Send + Sync>>,
-}
-
-impl Replay {
-    /// How many events are replayed at once. Defaults to 100.
-    pub fn batch_size(mut self, events: u32) -> Self {
-        self.batch_size = events;
-        self
-    }
-
-    /// At most so many events per second, so that what made them fail is not overrun. Defaults to no limit.
-    pub fn per_second(mut self, events: u32) -> Self {
-        self.per_second = Some(events);
-        self
-    }
-
-    /// Only counts what would be replayed.
-    pub fn dry_run(mut self) -> Self {
-        self.dry_run = true;
-        self
-    }
-
-    /// Calls `progress` after each batch with the number replayed so far.
-    pub fn on_progress(mut self, progress: impl Fn(u64) + Send + Sync + 'static) -> Self {
-        self.progress = Some(Box::new(progress));
-        self
-    }
-
-    /// Replays as many as are dead now, the oldest first: neither one that dies again on the way nor one that
-    /// dies meanwhile keeps it going. Tells how many; after an error [`ReplayStopped`] tells how many it had been
-    /// by then.
-    pub async fn run(self) -> Result<u64, ReplayStopped> {
-        let mut replayed = 0;
-        self.run_counting(&mut replayed).await.map_err(|source| ReplayStopped { replayed, source })?;
-        Ok(replayed)
-    }
-
-    async fn run_counting(&self, replayed: &mut u64) -> Result<(), Error> {
-        let mut left = logged(self.dead.store.count_dead(&self.filter).await)?;
-        let mut after: Option<After> = None;
-        while left > 0 {
-            let batch_size = self.batch().min(u32::try_from(left).unwrap_or(u32::MAX));
-            let batch = logged(self.dead.store.query_dead(&self.filter, after.as_ref(), batch_size).await)?;
-            let ids: Vec<_> = batch.iter().map(|event| event.id.clone()).collect();
-            // The order of creation is walked once, so an event that dies again lies behind.
-            after = batch.last().map(|last| After { created_at: last.created_at, id: last.id.clone() });
-            *replayed += self.replay(&ids).await?;
-            if let Some(progress) = &self.progress {
-                progress(*replayed);
-            }
-            left -= u64::from(batch_size);
-            if ids.len() < batch_size as usize {
-                break; // somebody else was faster
-            }
-            if left > 0 {
-                self.rest(batch_size).await;
-            }
-        }
-        Ok(())
-    }
-
-    /// How many at once: never more than may be replayed in a second.
-    fn batch(&self) -> u32 {
-        self.batch_size.min(self.per_second.unwrap_or(u32::MAX)).max(1)
-    }
-
-    async fn replay(&self, ids: &[String]) -> Result<u64, Error> {
-        if self.dry_run {
-            return Ok(ids.len() as u64);
-        }
-        let changed = logged(self.dead.store.replay_dead(At::Database, ids).await)?;
-        self.dead.tell(changed);
-        Ok(changed)
-    }
-
-    /// Waits as long as so many may take.
-    async fn rest(&self, events: u32) {
-        if let (Some(per_second), false) = (self.per_second, self.dry_run) {
-            tokio::time::sleep(Duration::from_secs(1) * events / per_second.max(1)).await;
-        }
-    }
-}
-
-impl fmt::Debug for Replay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replay")
-            .field("filter", &self.filter)
-            .field("dry_run", &self.dry_run)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A replay that a database error stopped.
-#[derive(Debug, thiserror::Error)]
-#[error("stopped after replaying {replayed} events: {source}")]
-pub struct ReplayStopped {
-    /// How many events had been replayed by then.
-    pub replayed: u64,
-    /// What stopped it.
-    pub source: Error,
 }
 
 fn logged<T>(answer: Result<T, Error>) -> Result<T, Error> {

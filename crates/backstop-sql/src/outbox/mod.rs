@@ -107,12 +107,14 @@ mod report;
 mod settler;
 pub mod store;
 mod transaction;
+mod whereabouts;
 mod writer;
 
 use std::fmt;
 use std::sync::Arc;
 
 use backstop_core::inspect::{Inspect, Report};
+use backstop_core::operate::{self, Changed, Operate, Refused};
 use backstop_core::telemetry;
 
 use crate::renewal::Renewal;
@@ -124,7 +126,7 @@ pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
 pub use claims::Config as ClaimLocking;
 pub use config::{Config, Metrics, Table};
-pub use dead::{DeadEvents, Replay, ReplayStopped};
+pub use dead::{BroughtBack, DeadEvents, Operation, Redriven, Stopped};
 pub use dispatcher::Dispatcher;
 pub use feed::{Queued, Source};
 pub use hook::{Hook, HookError};
@@ -134,6 +136,7 @@ pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
 pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
+pub use whereabouts::{ClaimedBy, EventState, Failed, Whereabouts};
 pub use writer::{Appended, Writer};
 
 use guard::Guard;
@@ -260,11 +263,9 @@ impl<DB: Supported> Outbox<DB> {
         &self.inner.writer
     }
 
-    /// The dead events: look at them, count them, replay them.
+    /// The dead events: look at them, count them, replay or discard them.
     pub fn dead(&self) -> DeadEvents {
-        let nudge = self.inner.poller.as_ref().map(Poller::nudged).unwrap_or_default();
-        let Inner { store, metrics, wake_others, .. } = &*self.inner;
-        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, wake_others.clone())
+        self.inner.dead()
     }
 
     /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
@@ -313,6 +314,12 @@ impl<DB: Supported> Outbox<DB> {
 }
 
 impl Inner {
+    fn dead(&self) -> DeadEvents {
+        let nudge = self.poller.as_ref().map(Poller::nudged).unwrap_or_default();
+        let Self { store, metrics, wake_others, .. } = self;
+        DeadEvents::assembled(store.clone(), metrics.clone(), nudge, wake_others.clone())
+    }
+
     /// Starts the poller, the purge and the wake-ups; if one cannot be, what runs already is closed again.
     async fn start_loops(
         &self,
@@ -387,5 +394,15 @@ struct Watched(Arc<Inner>);
 impl Inspect for Watched {
     fn report(&self) -> BoxFuture<'_, Report> {
         Box::pin(self.0.reporter.report())
+    }
+
+    fn operable(&self) -> Option<&dyn Operate> {
+        Some(self)
+    }
+}
+
+impl Operate for Watched {
+    fn operate<'a>(&'a self, operation: &'a operate::Operation) -> BoxFuture<'a, Result<Changed, Refused>> {
+        Box::pin(async move { self.0.dead().operate(operation).await })
     }
 }

@@ -89,6 +89,8 @@ impl Reporter {
             flow("deferred", "Deferred by the handler.", metrics.dispatch_deferred.total()),
             flow("buried", "Given up: no further try.", metrics.dispatch_dead.total()),
             flow("replayed", "Dead, and set back to be delivered again.", metrics.replay.total()),
+            flow("redriven", "Dead, and done since its letter has arrived.", metrics.redrive.total()),
+            flow("discarded", "Dead, and deleted by an operator.", metrics.discard.total()),
             flow("purged", "Deleted, older than the retention.", metrics.purge.total()),
             flow("hot", "Queued right after the commit.", metrics.enqueue_hot.total()),
             flow("polled", "Queued by the poller.", metrics.enqueue_cold.total()),

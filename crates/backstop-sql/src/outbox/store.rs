@@ -9,6 +9,7 @@ mod sql_store;
 mod statements;
 pub(crate) mod words;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub use crate::database::At;
 pub use crate::database::lock::Share;
 pub use crate::stores::DatabaseKind;
 pub use sql_store::SqlStore;
+
+pub use super::whereabouts::{ClaimedBy, Whereabouts};
 
 /// What a row's status column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -229,6 +232,7 @@ pub struct Census {
 ///
 /// let refunds = DeadFilter { event_type: Some("RefundIssued".into()), ..DeadFilter::default() };
 /// assert_ne!(refunds, DeadFilter::default());
+/// assert_eq!(refunds.to_string(), r#"event type "RefundIssued""#);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeadFilter {
@@ -244,6 +248,39 @@ pub struct DeadFilter {
     pub created_from: Option<Timestamp>,
     /// Only events created before this moment.
     pub created_before: Option<Timestamp>,
+    /// Only events that died at this moment or later; where that was not recorded, their creation counts.
+    pub died_from: Option<Timestamp>,
+    /// Only events that died before this moment; where that was not recorded, their creation counts.
+    pub died_before: Option<Timestamp>,
+    /// Only events whose error contains this text, in this case.
+    pub error_contains: Option<String>,
+}
+
+/// What was given, as an operator reads it in the log. Texts are quoted and escaped.
+impl fmt::Display for DeadFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = [
+            ("event type", &self.event_type),
+            ("aggregate type", &self.aggregate_type),
+            ("aggregate id", &self.aggregate_id),
+            ("error containing", &self.error_contains),
+        ];
+        let moments = [
+            ("created from", self.created_from),
+            ("created before", self.created_before),
+            ("died from", self.died_from),
+            ("died before", self.died_before),
+        ];
+        let texts = texts.into_iter().filter_map(|(what, text)| Some(format!("{what} {:?}", text.as_ref()?)));
+        let moments = moments.into_iter().filter_map(|(what, moment)| {
+            let moment = moment?.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true);
+            Some(format!("{what} {moment}"))
+        });
+        let ids = self.ids.as_ref().map(|ids| format!("ids {ids:?}"));
+        let given: Vec<_> = texts.chain(moments).chain(ids).collect();
+        f.write_str(if given.is_empty() { "all" } else { "" })?;
+        f.write_str(&given.join(", "))
+    }
 }
 
 /// A dead event, as an operator wants to see it.
@@ -261,6 +298,13 @@ pub struct DeadEvent {
     pub died_at: Option<Timestamp>,
     /// The event, or why its row cannot be decoded.
     pub event: Result<Event, String>,
+}
+
+impl DeadEvent {
+    /// Its place in the list of the dead.
+    pub fn place(&self) -> After {
+        After { created_at: self.created_at, id: self.id.clone() }
+    }
 }
 
 /// A place in the order of creation, behind which a query goes on.
@@ -283,8 +327,8 @@ pub enum Purgeable {
 
 /// A table of events on some database.
 ///
-/// Terminal rows (DONE and DEAD) are final: no settlement moves them, only [`replay_dead`](Self::replay_dead)
-/// does.
+/// Terminal rows (DONE and DEAD) are final: no settlement moves them. Only an operator moves a DEAD one:
+/// [`replay_dead`](Self::replay_dead), [`redriven`](Self::redriven), [`discard_dead`](Self::discard_dead).
 pub trait Store: Send + Sync + 'static {
     /// Creates the table, or brings it up to date. Safe to call from several nodes at once.
     fn migrate(&self) -> BoxFuture<'_, Result<(), Error>>;
@@ -406,6 +450,39 @@ pub trait Store: Send + Sync + 'static {
 
     /// Sets dead events back to NEW, as if they had never been tried, and tells how many were dead.
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// Sets dead events to DONE, because their dead letters have arrived, and tells how many were dead. A store without
+    /// this says that it does not have it.
+    fn redriven<'a>(&'a self, _at: At, _ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async { Err(Error::State("this store cannot settle dead events")) })
+    }
+
+    /// Deletes those of the events that are dead and match by now, and tells how many. A store without this says that it
+    /// does not have it.
+    fn discard_dead<'a>(
+        &'a self,
+        _filter: &'a DeadFilter,
+        _ids: &'a [String],
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(async { Err(Error::State("this store cannot discard dead events")) })
+    }
+
+    /// Where an event is, by its id; none if it has no row. A store without this says that it does not have it.
+    fn whereabouts<'a>(&'a self, _at: At, _id: &'a str) -> BoxFuture<'a, Result<Option<Whereabouts>, Error>> {
+        Box::pin(async { Err(Error::State("this store cannot look up a single event")) })
+    }
+
+    /// Inserts a NEW row for an event in a transaction of its own; false if the event has a row. A store without this
+    /// says that it does not have it.
+    fn bring_back<'a>(&'a self, _event: &'a Event) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(async { Err(Error::State("this store cannot append by itself")) })
+    }
+
+    /// Wakes every node that delivers from the table, where the database can do that; elsewhere they find rows at
+    /// their interval.
+    fn wake_nodes(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// Deletes at most `limit` rows older than `age` on the connection given, the oldest first, and tells
     /// how many.

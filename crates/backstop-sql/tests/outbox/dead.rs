@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backstop_core::operate::{Operation, Refused};
 use backstop_core::{Event, Failure, Timestamp};
 use backstop_sql::Error;
-use backstop_sql::outbox::DeadEvents;
+use backstop_sql::outbox::{DeadEvents, Redriven};
 use backstop_sql::store::DeadFilter;
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Failing, Recording};
@@ -205,6 +206,69 @@ database_suite! {
         // All are dead again, and so are those that died meanwhile: each was replayed once or not at all.
         assert_eq!((shop.count(DEAD).await, recorder.events().len()), (10, 5));
     }
+
+    async fn the_dead_are_discarded_one_or_all_that_match_and_counted(shop) {
+        five_dead(&shop).await;
+        let outbox = shop.outbox().start().await.unwrap();
+        let dead = outbox.dead();
+        assert!(dead.discard("a").await.unwrap());
+        assert!(!dead.discard("a").await.unwrap() && !dead.discard("nobody").await.unwrap());
+        let placed = || dead.discard_all(of_type("OrderPlaced"));
+        assert_eq!(placed().dry_run().run().await.unwrap(), 2);
+        assert_eq!(shop.count(DEAD).await, 4, "a dry run only counts");
+        assert_eq!(placed().limit(1).run().await.unwrap(), 1);
+        assert_eq!(ids(&shop, DEAD).await, ["b", "d", "e"], "the oldest goes first");
+        assert_eq!(dead.discard_all(DeadFilter::default()).batch_size(2).run().await.unwrap(), 3);
+        assert_eq!((shop.count(DEAD).await, outbox.metrics().discard.total()), (0, 5));
+        outbox.close().await.unwrap();
+    }
+
+    async fn a_limit_replays_the_oldest_and_the_next_run_the_rest(shop) {
+        five_dead(&shop).await;
+        let dead = DeadEvents::of(shop.store.clone());
+        let replay = || dead.replay_all(DeadFilter::default()).batch_size(2);
+        assert_eq!(replay().limit(3).run().await.unwrap(), 3);
+        assert_eq!(ids(&shop, NEW).await, ["a", "b", "c"]);
+        assert_eq!(replay().limit(0).run().await.unwrap(), 0);
+        assert_eq!(replay().limit(100).run().await.unwrap(), 2);
+    }
+
+    /// Between the look and the change somebody replays it, and it dies of something else.
+    async fn what_no_longer_matches_is_not_discarded(shop) {
+        five_dead(&shop).await;
+        let of_gone = DeadFilter { error_contains: Some("gone".into()), ..DeadFilter::default() };
+        let store = crate::dying::DyingAgain::around(&shop, "b");
+        assert_eq!(DeadEvents::of(store).discard_all(of_gone).run().await.unwrap(), 4);
+        assert_eq!(ids(&shop, DEAD).await, ["b"]);
+    }
+
+    async fn a_letter_that_arrived_is_counted_once(shop) {
+        five_dead(&shop).await;
+        let outbox = shop.outbox().start().await.unwrap();
+        let dead = outbox.dead();
+        assert_eq!(dead.redriven("a").await.unwrap(), Redriven::Settled);
+        assert_eq!(dead.redriven("a").await.unwrap(), Redriven::NotDead);
+        assert_eq!((outbox.metrics().redrive.total(), ids(&shop, DONE).await), (1, vec!["a".to_owned()]));
+        outbox.close().await.unwrap();
+    }
+
+    async fn an_operator_moves_events_of_a_running_outbox_by_their_ids(shop) {
+        five_dead(&shop).await;
+        let recorder = Recording::new();
+        let outbox = shop.outbox().on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+        let inspect = outbox.inspect();
+        let operable = inspect.operable().unwrap();
+        let ids_of = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+        let replayed = operable.operate(&Operation::Replay { ids: ids_of(&["a", "nobody"]) }).await.unwrap();
+        assert_eq!((replayed.changed, replayed.told.as_str()), (1, "1 of 2 events were dead, and are replayed"));
+        recorder.until(1).await;
+        let discarded = operable.operate(&Operation::Discard { ids: ids_of(&["b", "c", "b"]) }).await.unwrap();
+        assert_eq!(discarded.changed, 2);
+        assert_eq!(operable.operate(&Operation::Discard { ids: vec![] }).await.unwrap().changed, 0);
+        assert_eq!(operable.operate(&Operation::Enable).await, Err(Refused::NotOffered));
+        outbox.close().await.unwrap();
+        assert_eq!(ids(&shop, DEAD).await, ["d", "e"]);
+    }
 }
 
 #[tokio::test]
@@ -240,7 +304,7 @@ async fn a_database_that_is_away_is_an_error_and_never_looks_like_nothing_is_dea
     let replay = dead.replay_all(DeadFilter::default()).batch_size(2);
     let gone = replay.on_progress(move |_| away.dead_fails.store(true, Ordering::SeqCst)).run().await;
     let stopped = gone.unwrap_err();
-    assert_eq!(stopped.replayed, 2);
+    assert_eq!(stopped.changed, 2);
     assert!(stopped.to_string().starts_with("stopped after replaying 2 events: "), "{stopped}");
     assert_eq!(logs.having(Level::ERROR, "cannot reach the dead events").len(), 1, "{}", logs.all());
 

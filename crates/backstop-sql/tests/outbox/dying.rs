@@ -1,16 +1,16 @@
-//! A store on which another event dies with every replay, as while what made them fail is still broken.
+//! Stores on which events die meanwhile, as while what made them fail is still broken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backstop_core::delivery::Settlement;
 use backstop_sql::connection::Connections;
-use backstop_sql::store::{At, Settle, Store};
+use backstop_sql::store::{After, At, DeadEvent, DeadFilter, Settle, Store};
 use backstop_sql::{BoxFuture, Error};
 
 use crate::harness::{Database, Shop, order};
 
-/// The store.
+/// A store on which another event dies with every replay.
 pub(crate) struct Dying {
     inner: Arc<dyn Store>,
     connections: Arc<dyn Connections>,
@@ -48,6 +48,56 @@ impl Store for Dying {
         Box::pin(async move {
             self.one_more().await;
             self.inner.replay_dead(at, ids).await
+        })
+    }
+}
+
+/// A store on which an event, once it was looked at, is replayed by somebody else and dies of something else.
+pub(crate) struct DyingAgain {
+    inner: Arc<dyn Store>,
+    id: String,
+}
+
+impl DyingAgain {
+    pub(crate) fn around(shop: &Shop<impl Database>, id: &str) -> Arc<dyn Store> {
+        Arc::new(Self { inner: shop.store.clone(), id: id.to_owned() })
+    }
+
+    async fn die_again(&self) {
+        self.inner.replay_dead(At::Database, std::slice::from_ref(&self.id)).await.unwrap();
+        let (id, settlement) = (self.id.clone(), Settlement::Dead { error: "something else".to_owned() });
+        let settle = Settle { id, claim: None, attempts: None, generation: None, settlement };
+        self.inner.settle(At::Database, &[settle]).await.unwrap();
+    }
+}
+
+impl Store for DyingAgain {
+    forward!(
+        migrate,
+        check,
+        insert,
+        poll,
+        claim,
+        release,
+        settle,
+        census,
+        troubled,
+        count_dead,
+        replay_dead,
+        discard_dead,
+        purge
+    );
+
+    fn query_dead<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        after: Option<&'a After>,
+        limit: u32,
+    ) -> BoxFuture<'a, Result<Vec<DeadEvent>, Error>> {
+        Box::pin(async move {
+            let found = self.inner.query_dead(filter, after, limit).await;
+            self.die_again().await;
+            found
         })
     }
 }

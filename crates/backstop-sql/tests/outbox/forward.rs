@@ -60,6 +60,11 @@ macro_rules! forward {
             self.inner.replay_dead(at, ids)
         }
     };
+    (@ discard_dead) => {
+        fn discard_dead<'a>(&'a self, filter: &'a backstop_sql::store::DeadFilter, ids: &'a [String]) -> backstop_sql::BoxFuture<'a, Result<u64, backstop_sql::Error>> {
+            self.inner.discard_dead(filter, ids)
+        }
+    };
     (@ purge) => {
         fn purge<'a>(
             &'a self,

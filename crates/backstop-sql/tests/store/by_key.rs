@@ -6,7 +6,7 @@ use std::time::Duration;
 use backstop_core::Event;
 use backstop_core::delivery::Settlement::{self, Done};
 use backstop_sql::connection::{Column, Connection as _, Connections};
-use backstop_sql::store::{Claim, DatabaseKind, Purgeable, Row, Settle, Store};
+use backstop_sql::store::{Claim, DatabaseKind, DeadFilter, Purgeable, Row, Settle, Store};
 use backstop_testkit::eventually;
 use tokio::time::timeout;
 
@@ -64,6 +64,9 @@ backstop_testkit::suite! {
                 assert_eq!(it.store.settle(at(10_002), &settles).await.unwrap(), 5);
                 assert_eq!(it.store.release(&claims(&rows[5..8])).await.unwrap(), 3);
                 assert_eq!(it.store.replay_dead(at(10_002), &[rows[2].id.clone()]).await.unwrap(), 1);
+                let (redriven, all) = ([rows[9].id.clone()], DeadFilter::default());
+                assert_eq!(it.store.redriven(at(10_002), &redriven).await.unwrap(), 0);
+                assert_eq!(it.store.discard_dead(&all, &redriven).await.unwrap(), 0);
                 assert_eq!(it.claim("node-2", 20_000, 4).await.len(), 4);
                 let mut connection = it.connections.connection().await.unwrap();
                 let purged = it.store.purge(&mut *connection, Purgeable::Ended, at(99_999), MINUTE, 100).await;
@@ -197,6 +200,14 @@ backstop_testkit::suite! {
                 assert_eq!(store.settle(at(10_002), &settles(settlement)).await.unwrap(), 10);
             }
             assert_eq!(store.replay_dead(at(10_002), &ids).await.unwrap(), 10);
+            it.run("update outbox_event set status = 3 where event_id like 'm%'").await;
+            assert_eq!(store.redriven(at(10_002), &ids).await.unwrap(), 10);
+            it.run("update outbox_event set status = 3 where event_id like 'm%'").await;
+            assert_eq!(deleting.redriven(at(10_002), &ids).await.unwrap(), 10);
+            it.insert(&numbered("m", 10)).await;
+            it.run("update outbox_event set status = 3 where event_id like 'm%'").await;
+            assert_eq!(store.discard_dead(&DeadFilter::default(), &ids).await.unwrap(), 10);
+            it.insert(&numbered("m", 10)).await;
             claimed().await;
             assert_eq!(store.settle(at(10_002), &settles(Done)).await.unwrap(), 10);
             let mut connection = planned.connection().await.unwrap();
@@ -211,8 +222,9 @@ backstop_testkit::suite! {
                 let by_key = plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"access_type\": \"range\"");
                 assert!(by_key, "beside {others} others {statement} is planned as\n{plan}");
             }
-            // A claim, two statements each to renew and to give back, five settlements, a replay and a purge.
-            assert_eq!(plans.len(), 1 + 2 + 2 + 5 + 1 + 1, "{plans:#?}");
+            // A claim, two statements each to renew and to give back, five settlements, a replay, two for letters that
+            // arrived, a discard and a purge.
+            assert_eq!(plans.len(), 1 + 2 + 2 + 5 + 1 + 2 + 1 + 1, "{plans:#?}");
         }
         assert_eq!(it.kind, DatabaseKind::Mysql);
     }

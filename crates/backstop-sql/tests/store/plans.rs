@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_sql::connection::Column;
 use backstop_sql::statement::Statement;
-use backstop_sql::store::{At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable};
+use backstop_sql::store::{After, At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable};
 
 use crate::harness::*;
 
@@ -119,6 +119,28 @@ fn check_that_it_begins_there(kind: DatabaseKind, plan: &str) {
     assert!(begins, "{plan}");
 }
 
+/// Fails unless the list of the dead is entered at the place where it goes on.
+fn check_that_it_begins_behind(kind: DatabaseKind, plan: &str) {
+    let begins = match kind {
+        DatabaseKind::Postgres => {
+            plan.lines().any(|line| line.contains("Index Cond:") && line.contains("created_at >="))
+        }
+        DatabaseKind::Sqlite => plan.contains("(created_at>?)"),
+        DatabaseKind::Mysql => plan.contains("\"range\""),
+    };
+    assert!(begins, "{plan}");
+}
+
+/// Fails unless one row is reached by its key.
+fn check_that_it_reads_one(kind: DatabaseKind, plan: &str) {
+    let by_key = match kind {
+        DatabaseKind::Postgres => plan.contains("Index Scan using outbox_event_pkey"),
+        DatabaseKind::Sqlite => plan.contains("(event_id=?)") && !plan.contains("SCAN"),
+        DatabaseKind::Mysql => plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"const\""),
+    };
+    assert!(by_key, "{plan}");
+}
+
 database_suite! {
     over migrated
 
@@ -162,8 +184,32 @@ database_suite! {
             check(it.kind, "purge by age", index, &plan(&it, statement).await);
         }
         let index = if mysql { "idx_status_created" } else { "idx_dead" };
-        let dead = it.store.query_dead_statement(&DeadFilter::default(), 100);
+        let behind = After { created_at: moment(1), id: "dead00000500".to_owned() };
+        let narrow = DeadFilter {
+            event_type: Some("OrderPlaced".to_owned()),
+            error_contains: Some("timeout".to_owned()),
+            died_from: Some(moment(10)),
+            ..DeadFilter::default()
+        };
+        let dead = it.store.query_dead_statement(&DeadFilter::default(), None, 100);
         check(it.kind, "the list of the dead", index, &plan(&it, dead).await);
+        let further = plan(&it, it.store.query_dead_statement(&DeadFilter::default(), Some(&behind), 100)).await;
+        assert!(further.contains(index), "{further}");
+        check_that_it_begins_behind(it.kind, &further);
+        for after in [None, Some(&behind)] {
+            let narrowed = plan(&it, it.store.query_dead_statement(&narrow, after, 100)).await;
+            match it.kind {
+                // Where few seem to be left it takes any index that knows the dead, and sorts them.
+                DatabaseKind::Postgres => {
+                    assert!(narrowed.contains("Index") && !narrowed.contains("Seq Scan"), "{narrowed}");
+                }
+                other => check(other, "a part of the list of the dead", index, &narrowed),
+            }
+        }
+        for clock in [at(5_000), At::Database] {
+            let one = plan(&it, it.store.whereabouts_statement(clock, "dead00000500")).await;
+            check_that_it_reads_one(it.kind, &one);
+        }
 
         let rows = it.claim("node-1", 5_000, 500).await;
         assert_eq!(rows.len(), 500);

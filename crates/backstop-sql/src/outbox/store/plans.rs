@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sql_store::SqlStore;
 use super::statements::Held;
-use super::{At, DeadFilter, Due, Purgeable, row};
+use super::{After, At, DeadFilter, Due, Purgeable, row};
 use crate::connection::Connections;
 use crate::statement::Statement;
 
@@ -30,8 +30,13 @@ impl SqlStore {
     }
 
     /// The statement of [`query_dead`](crate::store::Store::query_dead).
-    pub fn query_dead_statement(&self, filter: &DeadFilter, limit: u32) -> Statement {
-        self.statements().query_dead(filter, None, limit)
+    pub fn query_dead_statement(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
+        self.statements().query_dead(filter, after, limit)
+    }
+
+    /// The statement of [`whereabouts`](crate::store::Store::whereabouts).
+    pub fn whereabouts_statement(&self, at: At, id: &str) -> Statement {
+        self.statements().whereabouts(at, id)
     }
 
     /// The same store on connections around its own, which see each statement before it runs.

@@ -7,7 +7,7 @@ use backstop_core::codec::HeaderCodec;
 use backstop_core::event::{GLOBAL, Stored};
 use backstop_core::inspect::Troubled;
 
-use super::{Claim, DeadEvent, Due, Order, Row, Status};
+use super::{Claim, ClaimedBy, DeadEvent, Due, Order, Row, Status, Whereabouts};
 use crate::connection::Column;
 use crate::database::dialect::Dialect;
 use crate::statement::Value;
@@ -40,6 +40,10 @@ pub(super) const KINDS: [Column; 11] = [
 /// What a dead event has in addition, as [`to_dead`] reads them.
 pub(super) const ENDING: &str = "last_error, done_at";
 pub(super) const ENDING_KINDS: [Column; 2] = [Column::Text, Column::Time];
+
+/// What a row of any status has in addition, and the moment at which it was read, as [`to_whereabouts`] reads them.
+pub(super) const HOLD: &str = "status, locked_by, locked_at";
+pub(super) const HOLD_KINDS: [Column; 4] = [Column::Int, Column::Text, Column::Time, Column::Time];
 
 /// The columns of a row in trouble, as [`to_troubled`] reads them. No payload: a page shows these.
 pub(super) const TROUBLED: &str =
@@ -111,6 +115,22 @@ pub(super) fn to_dead(codec: &dyn HeaderCodec, values: Vec<Value>) -> DeadEvent 
         error: values[11].text().map(str::to_owned),
         created_at: values[8].time().unwrap_or_default(),
         died_at: values[12].time(),
+        event: to_event(codec, values),
+    }
+}
+
+pub(super) fn to_whereabouts(codec: &dyn HeaderCodec, values: Vec<Value>) -> Whereabouts {
+    let owner = values[14].text().map(str::to_owned);
+    Whereabouts {
+        id: shown_id(&values[0]),
+        status: values[13].int().unwrap_or_default(),
+        failed_attempts: count(&values[7]),
+        asked_at: values[16].time().unwrap_or_default(),
+        created_at: values[8].time(),
+        due_at: values[9].time(),
+        ended_at: values[12].time(),
+        error: values[11].text().map(str::to_owned),
+        claimed: owner.map(|owner| ClaimedBy { owner, at: values[15].time() }),
         event: to_event(codec, values),
     }
 }

@@ -15,7 +15,7 @@ use super::statements::{Held, KEY, Statements, key};
 use super::words::Words;
 use super::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Purgeable, Rights, Row,
-    Settle, Status, Store, Unreadable,
+    Settle, Status, Store, Unreadable, Whereabouts,
 };
 use crate::connection::{Column, Connection};
 use crate::database::migration::Schema;
@@ -23,6 +23,7 @@ use crate::database::rows::{Change, ROWS_PER_STATEMENT};
 use crate::database::{Database, Via};
 use crate::statement::{Statement, Value};
 use crate::stores::{DatabaseKind, Supported};
+use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, TableName, TimeZone};
 
 /// The columns that hold moments.
@@ -51,12 +52,15 @@ pub struct SqlStore {
     pub(super) table: TableName,
     pub(super) codec: Arc<dyn HeaderCodec>,
     done: Done,
+    wake_ups: Option<Arc<dyn WakeUps>>,
 }
 
 impl SqlStore {
     /// A table of that name on the pool's database.
     pub fn on<DB: Supported>(pool: sqlx::Pool<DB>, table: TableName) -> Self {
-        Self::new(Database::new(DB::dialect(), DB::connections(pool)), DB::outbox(), table)
+        let wake_ups = DB::wake_ups(&pool, &table);
+        let store = Self::new(Database::new(DB::dialect(), DB::connections(pool)), DB::outbox(), table);
+        Self { wake_ups, ..store }
     }
 
     /// A table of that name on the database of a URL: `postgres:`, `mysql:`, `mariadb:` or `sqlite:`.
@@ -121,7 +125,7 @@ impl SqlStore {
     }
 
     pub(crate) fn new(database: Database, words: &'static Words, table: TableName) -> Self {
-        Self { database, words, table, codec: Arc::new(Json), done: Done::Keep }
+        Self { database, words, table, codec: Arc::new(Json), done: Done::Keep, wake_ups: None }
     }
 
     pub(super) fn statements(&self) -> Statements<'_> {
@@ -205,6 +209,21 @@ impl SqlStore {
             }
         }
         Ok(claimed)
+    }
+
+    /// Changes dead rows by their ids, and tells how many the statements have changed.
+    async fn change_dead(
+        &self,
+        ids: &[String],
+        statement: impl Fn(&[&str]) -> Statement,
+    ) -> Result<u64, Error> {
+        let ids: Vec<_> = ids.iter().map(String::as_str).collect();
+        let mut session = self.database.session(Via::Pool).await?;
+        let mut changed = 0;
+        for ids in ids.chunks(ROWS_PER_STATEMENT) {
+            changed += self.database.execute_alone(&mut session, &statement(ids)).await?;
+        }
+        Ok(changed)
     }
 
     async fn count(&self, connection: &mut dyn Connection, status: Status, cap: u32) -> Result<Count, Error> {
@@ -450,16 +469,48 @@ impl Store for SqlStore {
     }
 
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>> {
-        Box::pin(self.explained(async move {
-            let ids: Vec<_> = ids.iter().map(String::as_str).collect();
-            let mut session = self.database.session(Via::Pool).await?;
-            let mut replayed = 0;
-            for ids in ids.chunks(ROWS_PER_STATEMENT) {
-                let statement = self.statements().replay_dead(at, ids);
-                replayed += self.database.execute_alone(&mut session, &statement).await?;
-            }
-            Ok(replayed)
+        Box::pin(self.in_time(self.change_dead(ids, move |ids| self.statements().replay_dead(at, ids))))
+    }
+
+    fn redriven<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(self.in_time(self.change_dead(ids, move |ids| self.statements().redriven(at, ids))))
+    }
+
+    fn discard_dead<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<u64, Error>> {
+        Box::pin(self.in_time(self.change_dead(ids, move |ids| self.statements().discard_dead(filter, ids))))
+    }
+
+    fn whereabouts<'a>(&'a self, at: At, id: &'a str) -> BoxFuture<'a, Result<Option<Whereabouts>, Error>> {
+        Box::pin(self.in_time(async move {
+            let statement = self.statements().whereabouts(at, id);
+            let kinds = row::KINDS.into_iter().chain(row::ENDING_KINDS).chain(row::HOLD_KINDS);
+            let kinds: Vec<_> = kinds.collect();
+            let mut rows = self.database.session(Via::Pool).await?.fetch(&statement, &kinds).await?;
+            Ok(rows.pop().map(|row| row::to_whereabouts(&*self.codec, row)))
         }))
+    }
+
+    fn bring_back<'a>(&'a self, event: &'a Event) -> BoxFuture<'a, Result<bool, Error>> {
+        Box::pin(self.in_time(async move {
+            // One statement: it needs no transaction around it.
+            let mut session = self.database.session(Via::Pool).await?;
+            match self.insert_parts(&mut session, std::slice::from_ref(event), None).await {
+                Ok(()) => Ok(true),
+                Err(error) if error.is_taken() => Ok(false),
+                Err(error) => Err(error),
+            }
+        }))
+    }
+
+    fn wake_nodes(&self) -> BoxFuture<'_, Result<(), Error>> {
+        match &self.wake_ups {
+            Some(wake_ups) => Box::pin(self.in_time(wake_ups.send())),
+            None => Box::pin(async { Ok(()) }),
+        }
     }
 
     fn purge<'a>(

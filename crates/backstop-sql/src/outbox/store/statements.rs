@@ -258,7 +258,8 @@ impl Statements<'_> {
         let behind = |statement: &mut Statement| {
             if let Some(After { created_at, id }) = after {
                 statement.write(
-                    " and (created_at > {created_at} or (created_at = {created_at} and event_id > {id}))",
+                    // In words that let an index begin there.
+                    " and created_at >= {created_at} and (created_at > {created_at} or event_id > {id})",
                     &[("created_at", created_at), ("id", &id.as_str())],
                 );
             }
@@ -284,8 +285,7 @@ impl Statements<'_> {
 
     /// Adds the condition that rows are dead and match.
     fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
-        let DeadFilter { event_type, aggregate_type, aggregate_id, ids, created_from, created_before } =
-            filter;
+        let DeadFilter { event_type, aggregate_type, aggregate_id, ids, .. } = filter;
         statement.push(is(Status::Dead));
         let texts =
             [("event_type", event_type), ("aggregate_type", aggregate_type), ("aggregate_id", aggregate_id)];
@@ -294,11 +294,23 @@ impl Statements<'_> {
                 statement.push(&format!(" and {column} = ")).bind(value.as_str());
             }
         }
-        if let Some(from) = created_from {
-            statement.push(" and created_at >= ").bind(*from);
+        let died = "coalesce(done_at, created_at)";
+        for (moment, is, bound) in [
+            ("created_at", ">=", filter.created_from),
+            ("created_at", "<", filter.created_before),
+            (died, ">=", filter.died_from),
+            (died, "<", filter.died_before),
+        ] {
+            if let Some(bound) = bound {
+                statement.push(&format!(" and {moment} {is} ")).bind(bound);
+            }
         }
-        if let Some(before) = created_before {
-            statement.push(" and created_at < ").bind(*before);
+        if let Some(text) = &filter.error_contains {
+            let place_of = Plain(self.database.dialect().place_of());
+            statement.write(
+                " and {place_of}(last_error, {text}) > 0",
+                &[("place_of", &place_of), ("text", &text.as_str())],
+            );
         }
         if let Some(ids) = ids {
             let ids: Vec<_> = ids.iter().map(String::as_str).collect();
@@ -315,6 +327,42 @@ impl Statements<'_> {
              locked_by = null, locked_at = null, claim_seq = claim_seq + 1, available_at = {now}, \
              created_at = {created_at} where status = 3 and {these}",
             &[("now", &self.now(at)), ("created_at", &self.created_by(at)), ("these", &self.one_of(ids))],
+        )
+    }
+
+    /// Settles dead rows whose letters have arrived. What they died of stays.
+    pub(super) fn redriven(&self, at: At, ids: &[&str]) -> Statement {
+        let template = match self.done {
+            Done::Delete => "{delete} where status = 3 and {these}",
+            Done::Keep => {
+                "update {table}{by_key} set status = 1, done_at = {now} where status = 3 and {these}"
+            }
+        };
+        let delete = Plain(self.database.dialect().delete_by_key(self.table));
+        self.sql(template, &[("delete", &delete), ("now", &self.now(at)), ("these", &self.one_of(ids))])
+    }
+
+    /// Deletes those of the rows that are dead and match: what changed since they were chosen is left alone.
+    pub(super) fn discard_dead(&self, filter: &DeadFilter, ids: &[&str]) -> Statement {
+        let delete = Plain(self.database.dialect().delete_by_key(self.table));
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        self.sql(
+            "{delete} where {dead} and {these}",
+            &[("delete", &delete), ("dead", &dead), ("these", &self.one_of(ids))],
+        )
+    }
+
+    /// Reads one row, whatever its status, and the moment at which it was read.
+    pub(super) fn whereabouts(&self, at: At, id: &str) -> Statement {
+        self.sql(
+            "select {columns}, {ending}, {hold}, {now} from {table} where event_id = {id}",
+            &[
+                ("columns", &Plain(self.columns())),
+                ("ending", &Plain(row::ENDING)),
+                ("hold", &Plain(row::HOLD)),
+                ("now", &self.now(at)),
+                ("id", &id),
+            ],
         )
     }
 }

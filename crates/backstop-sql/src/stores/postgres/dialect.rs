@@ -44,6 +44,10 @@ impl Dialect for PostgresDialect {
         }
     }
 
+    fn place_of(&self) -> &'static str {
+        "strpos"
+    }
+
     fn zoneless(&self, table: &TableName, columns: &[&str]) -> Option<Statement> {
         let mut statement = Statement::new(self.marks());
         statement.push("select count(*) from pg_attribute where ");

@@ -1,0 +1,181 @@
+//! The API of a daemon that runs, asked by a command.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use backstop_core::config::Secret;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::args::Reach;
+use crate::config;
+
+/// How long an answer may take. A component may take two seconds to report.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How much of an answer is read.
+const LIMIT: usize = 16 * 1024 * 1024;
+
+/// Where the token is, unless a flag says otherwise.
+const TOKEN: &str = "env:BACKSTOP_TOKEN";
+
+pub(super) struct Api {
+    /// Host and port, as the `Host` header has them.
+    authority: String,
+    token: Option<Secret>,
+}
+
+impl Api {
+    pub(super) fn of(reach: &Reach) -> anyhow::Result<Self> {
+        let authority = if let Some(url) = &reach.url {
+            authority_of(url)?
+        } else {
+            let (settings, _) = config::load(&reach.config.config)?.settings()?;
+            authority_in(&settings.server)?
+        };
+        let token = match &reach.token {
+            Some(token) => Some(config::secret(token).context("--token cannot be used")?),
+            // Without tokens anybody on this machine may look.
+            None => config::secret(TOKEN).ok(),
+        };
+        Ok(Self { authority, token: token.map(Secret::from) })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.authority)
+    }
+
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.ask(Method::POST, path, body.to_string().into()).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Value> {
+        let (code, body) = timeout(PATIENCE, self.exchange(method, path, body))
+            .await
+            .with_context(|| format!("{} did not answer within {} s", self.url(), PATIENCE.as_secs()))??;
+        let answer: Value = serde_json::from_slice(&body)
+            .ok()
+            .with_context(|| format!("{} answers {code}, but not as the daemon does", self.url()))?;
+        if code.is_success() {
+            return Ok(answer);
+        }
+        let told = answer["error"].as_str().unwrap_or("no reason was given");
+        let advice = match (code, &self.token) {
+            (StatusCode::UNAUTHORIZED, None) => "; name one with --token, or set BACKSTOP_TOKEN",
+            _ => "",
+        };
+        bail!("{} answers {}: {told}{advice}", self.url(), code.as_u16())
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<(StatusCode, Bytes)> {
+        let nobody = || format!("cannot reach {}; is `backstop serve` running there?", self.url());
+        let stream = TcpStream::connect(&self.authority).await.with_context(nobody)?;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.with_context(nobody)?;
+        let talking = tokio::spawn(connection);
+        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))
+                .ok()
+                .context("--token leads to a text that is no access token")?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        let request = request.body(Full::new(body)).context("the request cannot be made")?;
+        let answer = sender.send_request(request).await.with_context(nobody)?;
+        let code = answer.status();
+        let read = Limited::new(answer.into_body(), LIMIT).collect().await;
+        talking.abort();
+        match read {
+            Ok(body) => Ok((code, body.to_bytes())),
+            Err(error) => bail!("the answer of {} cannot be read: {error}", self.url()),
+        }
+    }
+}
+
+/// The host and port of a URL, which the daemon's page has: no path, no password, no TLS.
+fn authority_of(url: &str) -> anyhow::Result<String> {
+    let rule = "--url must be the address of the dashboard, such as http://127.0.0.1:7878, without a path";
+    let Some(rest) = url.strip_prefix("http://") else { bail!("{rule}; the daemon speaks plain HTTP") };
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    let Ok(parsed) = authority.parse::<hyper::http::uri::Authority>() else { bail!("{rule}") };
+    if authority.contains('@') || parsed.host().is_empty() {
+        bail!("{rule}");
+    }
+    Ok(if parsed.port_u16().is_some() { authority.to_owned() } else { format!("{authority}:80") })
+}
+
+/// The address that the settings give the daemon, as this machine reaches it.
+fn authority_in(server: &backstop_admin::Config) -> anyhow::Result<String> {
+    if !server.enabled {
+        bail!("server.enabled is false in the settings file, so the daemon cannot be asked");
+    }
+    let mut address = server.address;
+    if address.port() == 0 {
+        bail!("server.address has port 0 in the settings file, so the port is not known; name it with --url");
+    }
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    Ok(address.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_scheme_host_and_port() {
+        for (url, authority) in [
+            ("http://127.0.0.1:7878", "127.0.0.1:7878"),
+            ("http://localhost:7878/", "localhost:7878"),
+            ("http://backstop.example", "backstop.example:80"),
+            ("http://[::1]:7878", "[::1]:7878"),
+        ] {
+            assert_eq!(authority_of(url).unwrap(), authority);
+        }
+        for url in [
+            "",
+            "127.0.0.1:7878",
+            "https://h",
+            "http://",
+            "http://u:hunter2@h",
+            "http://h/path",
+            "http://h:x",
+        ] {
+            let told = authority_of(url).unwrap_err().to_string();
+            assert!(told.starts_with("--url must be") && !told.contains("hunter2"), "{url}: {told}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_the_settings_is_reached_from_this_machine() {
+        let at = |address: &str| backstop_admin::Config {
+            address: address.parse().unwrap(),
+            ..Default::default()
+        };
+        assert_eq!(authority_in(&at("0.0.0.0:7878")).unwrap(), "127.0.0.1:7878");
+        assert_eq!(authority_in(&at("[::]:7878")).unwrap(), "[::1]:7878");
+        assert_eq!(authority_in(&at("192.0.2.7:80")).unwrap(), "192.0.2.7:80");
+        assert!(authority_in(&at("127.0.0.1:0")).unwrap_err().to_string().contains("--url"));
+        let off = backstop_admin::Config { enabled: false, ..at("127.0.0.1:1") };
+        assert!(authority_in(&off).is_err());
+    }
+}
