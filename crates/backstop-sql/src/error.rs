@@ -225,6 +225,15 @@ pub enum Error {
         source: sqlx::Error,
     },
 
+    /// No encrypted connection to a database server: it has no TLS, its certificate is refused here, or ours is there.
+    #[error("{server}: {why}")]
+    Tls {
+        /// Where it is. Never a password.
+        server: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+
     /// A database server that answers and refuses the user or the password.
     #[error("{server} refuses this user and password: {said}; check them in the database URL")]
     Login {
@@ -293,6 +302,9 @@ impl Error {
     /// Why there is no connection to a server.
     #[cfg(feature = "_server")]
     pub(crate) fn connecting(server: String, source: sqlx::Error) -> Self {
+        if let Some(why) = crate::tls::refusal(&source) {
+            return Self::Tls { server, why };
+        }
         let Some(error) = source.as_database_error() else { return Self::Connect { server, source } };
         let (code, number, said) =
             (error.code().unwrap_or_default(), mysql_number(error), error.message().to_owned());
@@ -384,7 +396,7 @@ pub(crate) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
 }
 
 /// MySQL's own number of an error, where it has no SQLSTATE for it; zero if it is another database's.
-fn mysql_number(said: &dyn sqlx::error::DatabaseError) -> u16 {
+pub(crate) fn mysql_number(said: &dyn sqlx::error::DatabaseError) -> u16 {
     #[cfg(feature = "mysql")]
     if let Some(said) = said.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         return said.number();

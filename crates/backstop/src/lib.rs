@@ -38,7 +38,8 @@
 //! |---|---|---|
 //! | `sqlite` | the outbox on SQLite, bundled | yes |
 //! | `postgres` | the outbox on PostgreSQL | no |
-//! | `mysql` | the outbox on MariaDB, by MySQL's protocol; tested on MariaDB 10.11 only | no |
+//! | `mysql` | the outbox on MySQL and MariaDB | no |
+//! | `tls` | TLS to PostgreSQL, MySQL and MariaDB, by rustls; needs one of them beside it | no |
 //! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
 //! | `dlq` | the dead-letter directory: a sink that keeps what another could not take, and its tools | no |
 //! | `http` | webhooks: events sent over HTTP, signed, in the CloudEvents formats | no |
@@ -61,4 +62,6 @@ pub use backstop_kafka as kafka;
 #[cfg(feature = "sql")]
 pub use backstop_sql::opening::*;
 #[cfg(feature = "sql")]
-pub use backstop_sql::{Error, Outbox, Supported, TableName, TimeZone, connection, outbox, statement, store};
+pub use backstop_sql::{
+    Error, Outbox, Supported, TableName, TimeZone, Tls, TlsMode, connection, outbox, statement, store,
+};

@@ -31,7 +31,8 @@ async fn migrate(outbox: &Outbox, triggers: bool) -> anyhow::Result<()> {
     let Outbox { name, database, .. } = outbox;
     let table = TableName::new(database.table.table.clone())?;
     let zone = TimeZone::new(&database.table.time_zone)?;
-    let mut store = SqlStore::connect(database.url.reveal(), table).await?.time_zone(zone);
+    let mut store =
+        SqlStore::connect_with(database.url.reveal(), &database.tls, table).await?.time_zone(zone);
     if database.table.behind_pooler {
         store = store.behind_pooler();
     }

@@ -5,6 +5,7 @@ mod checking;
 mod commands;
 mod dead_letters;
 mod draining;
+mod encrypted;
 mod ending;
 mod migrating;
 mod python_service;

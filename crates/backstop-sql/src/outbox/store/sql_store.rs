@@ -23,7 +23,7 @@ use crate::database::rows::{Change, ROWS_PER_STATEMENT};
 use crate::database::{Database, Via};
 use crate::statement::{Statement, Value};
 use crate::stores::{DatabaseKind, Supported};
-use crate::{BoxFuture, Error, TableName, TimeZone};
+use crate::{BoxFuture, Error, TableName, TimeZone, Tls};
 
 /// The columns that hold moments.
 const MOMENTS: [&str; 4] = ["available_at", "created_at", "done_at", "locked_at"];
@@ -76,7 +76,12 @@ impl SqlStore {
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn connect(url: &str, table: TableName) -> Result<Self, Error> {
-        DatabaseKind::of(url)?.connect(url, table).await
+        Self::connect_with(url, &Tls::default(), table).await
+    }
+
+    /// [`connect`](Self::connect), with TLS as the settings say.
+    pub async fn connect_with(url: &str, tls: &Tls, table: TableName) -> Result<Self, Error> {
+        DatabaseKind::of(url)?.connect(url, tls, table).await
     }
 
     /// Writes and reads headers with a codec of one's own. Defaults to [`Json`].
