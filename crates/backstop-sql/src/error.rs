@@ -235,7 +235,10 @@ pub enum Error {
     },
 
     /// A database server that answers and refuses the user or the password.
-    #[error("{server} refuses this user and password: {said}; check them in the database URL")]
+    #[error(
+        "{server} refuses this user and password: {said}; check them in the database URL, and whether the server wants TLS \
+         or a client certificate from this user"
+    )]
     Login {
         /// Where it is. Never a password.
         server: String,

@@ -1,16 +1,12 @@
-//! Encrypted connections to a server: whom it must be, what it is shown, and what is said when either side refuses.
+//! Encrypted connections to PostgreSQL.
 
-use std::time::{Duration, Instant};
-
-use backstop_sql::store::SqlStore;
-use backstop_sql::{Error, TableName, Tls, TlsMode};
+use backstop_sql::{Tls, TlsMode};
 use backstop_testkit::certificates::{Authority, Certified};
 use backstop_testkit::eventually;
 use backstop_testkit::servers::{PrivatePostgres, private_postgres};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, raw_sql};
 
-/// The pool's patience is twice that.
-const AT_ONCE: Duration = Duration::from_secs(5);
+use crate::{refused, showing};
 
 /// A server that has TLS, once it was given a certificate.
 struct Postgres {
@@ -58,22 +54,9 @@ impl Postgres {
     }
 }
 
-fn showing(tls: Tls, certified: Certified) -> Tls {
-    Tls { certificate: Some(certified.certificate.into()), key: Some(certified.key.into()), ..tls }
-}
-
 async fn is_encrypted(pool: &PgPool) -> bool {
     let asked = sqlx::query_scalar("select ssl from pg_stat_ssl where pid = pg_backend_pid()");
     asked.fetch_one(pool).await.unwrap()
-}
-
-/// What is said of a connection that is refused for its encryption.
-async fn refused(url: &str, tls: &Tls) -> String {
-    let begun = Instant::now();
-    let error = SqlStore::connect_with(url, tls, TableName::default()).await.unwrap_err();
-    assert!(begun.elapsed() < AT_ONCE, "it took {:?}", begun.elapsed());
-    assert!(matches!(error, Error::Tls { .. }), "{error:?}");
-    error.to_string()
 }
 
 #[tokio::test]
