@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
-#[cfg(feature = "_server")]
-use std::time::Duration;
 
 #[cfg(feature = "_server")]
-use sqlx::{ConnectOptions, Connection, Database, Pool, pool::PoolOptions};
+use sqlx::{Connection, Database, Pool, pool::PoolOptions};
 
+#[cfg(feature = "_server")]
+use crate::database::acquire::cause;
 use crate::{Error, TlsMode};
 
 /// How the URLs of a database are written.
@@ -168,13 +168,7 @@ pub(super) async fn connect<DB: Database>(
 ) -> Result<Pool<DB>, Error> {
     let source = match pool.connect_with(options.clone()).await {
         Ok(pool) => return Ok(pool),
-        // The pool says that it waited. One more try says for what.
-        Err(sqlx::Error::PoolTimedOut) => {
-            match tokio::time::timeout(Duration::from_secs(1), options.connect()).await {
-                Ok(Err(cause)) => cause,
-                _ => sqlx::Error::PoolTimedOut,
-            }
-        }
+        Err(sqlx::Error::PoolTimedOut) => cause::<DB>(&options).await,
         Err(source) => source,
     };
     Err(Error::connecting(server, source))
