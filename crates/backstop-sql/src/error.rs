@@ -139,6 +139,18 @@ pub enum Error {
         known: i64,
     },
 
+    /// A column of the table is missing, although all migrations ran.
+    #[error(
+        "table {table} was changed by somebody else: {said}; give the column back its name and type, as the .sql file of \
+         your database in docs/sql has them"
+    )]
+    ChangedTable {
+        /// The table.
+        table: String,
+        /// What the database said.
+        said: String,
+    },
+
     /// Another process delivers from this table, and at least one of the two runs in a single-node mode.
     #[error(
         "another process delivers from table {table}, and at least one of the two runs in a single-node mode; stop one of \

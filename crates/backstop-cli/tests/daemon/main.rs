@@ -17,4 +17,5 @@ mod support;
 mod targets;
 mod topics;
 mod two_nodes;
+mod unwritable;
 mod webhooks;

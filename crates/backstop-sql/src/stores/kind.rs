@@ -1,7 +1,7 @@
 //! Which database a URL means.
 
 use super::DatabaseKind;
-use crate::database::migration::Schema;
+use crate::outbox::store::SqlStore;
 use crate::{Error, TableName, Tls};
 
 impl DatabaseKind {
@@ -58,7 +58,7 @@ impl DatabaseKind {
     /// # Ok::<(), backstop_sql::Error>(())
     /// ```
     pub fn migrations(self, table: &TableName) -> Result<String, Error> {
-        Ok(Schema { table: table.clone(), key: "event_id", migrations: self.outbox()?.migrations }.script())
+        Ok(SqlStore::schema_of(table, self.outbox()?).script())
     }
 }
 

@@ -25,6 +25,26 @@ use crate::statement::{Statement, Value};
 use crate::stores::{DatabaseKind, Supported};
 use crate::{BoxFuture, Error, TableName, TimeZone, Tls};
 
+/// All columns.
+const COLUMNS: [&str; 16] = [
+    KEY,
+    "event_type",
+    "aggregate_type",
+    "aggregate_id",
+    "tenant_id",
+    "payload",
+    "headers",
+    "status",
+    "attempts",
+    "available_at",
+    "created_at",
+    "done_at",
+    "last_error",
+    "locked_by",
+    "locked_at",
+    "claim_seq",
+];
+
 /// The columns that hold moments.
 const MOMENTS: [&str; 4] = ["available_at", "created_at", "done_at", "locked_at"];
 
@@ -134,7 +154,12 @@ impl SqlStore {
     }
 
     fn schema(&self) -> Schema {
-        Schema { table: self.table.clone(), key: KEY, migrations: self.words.migrations }
+        Self::schema_of(&self.table, self.words)
+    }
+
+    /// The table of that name on a database.
+    pub(crate) fn schema_of(table: &TableName, words: &Words) -> Schema {
+        Schema { table: table.clone(), key: KEY, columns: &COLUMNS, migrations: words.migrations }
     }
 
     pub(super) async fn check_zone(&self) -> Result<(), Error> {
