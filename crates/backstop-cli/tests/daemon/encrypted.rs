@@ -1,5 +1,7 @@
 //! Databases behind TLS: what the settings file says of it, and a daemon that delivers from one.
 
+use std::path::Path;
+
 use backstop_testkit::certificates::Authority;
 use backstop_testkit::servers::private_postgres;
 use sqlx::{Connection as _, PgConnection};
@@ -101,6 +103,29 @@ fn what_cannot_be_done_is_refused_with_its_key() {
         assert!(complained.starts_with("error: backstop.yaml has 1 fault\n"), "{complained}");
         assert_eq!(place.run(&["serve"]).with(1).complained, complained);
         assert_eq!(place.run(&["migrate"]).with(1).complained, complained);
+    }
+}
+
+#[test]
+fn the_settings_in_the_guide_are_fine() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/managed-databases.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let files: Vec<_> = guide.split("```yaml\n").skip(1).collect();
+    assert_eq!(files.len(), 2);
+    let authority = Authority::new();
+    let client = authority.client("shop");
+    for yaml in files {
+        let yaml = yaml.split_once("```").unwrap().0;
+        let place =
+            Place::with(yaml).variable("ORDERS_DATABASE_URL", "postgres://shop@orders.db.example/shop");
+        for (name, text) in [
+            ("ca.pem", authority.pem()),
+            ("client.pem", client.certificate.clone()),
+            ("client.key", client.key.clone()),
+        ] {
+            std::fs::write(place.file(name), text).unwrap();
+        }
+        assert_eq!(place.run(&["check"]).with(0).complained, "");
     }
 }
 
