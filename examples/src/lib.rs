@@ -9,6 +9,9 @@ pub mod from_the_java_framework {}
 #[doc = include_str!("../../docs/guides/kafka.md")]
 pub mod kafka {}
 
+#[doc = include_str!("../../docs/guides/managed-databases.md")]
+pub mod managed_databases {}
+
 #[doc = include_str!("../../docs/guides/outbox.md")]
 pub mod outbox {}
 

@@ -13,10 +13,11 @@ use crate::workspace::Workspace;
 const FACADE: &str = "backstop";
 
 /// Crates that must not be compiled for someone who asks for one feature only.
-const FORBIDDEN: [(&str, &[&str]); 6] = [
+const FORBIDDEN: [(&str, &[&str]); 7] = [
     ("sqlite", &["rdkafka", "rdkafka-sys", "sqlx-postgres", "sqlx-mysql"]),
     ("postgres", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-mysql"]),
     ("mysql", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "sqlx-postgres"]),
+    ("tls", &["rdkafka", "rdkafka-sys", "sqlx-sqlite", "libsqlite3-sys", "aws-lc-sys", "openssl-sys"]),
     ("dlq", &["rdkafka", "rdkafka-sys", "sqlx-core", "libsqlite3-sys"]),
     ("kafka", &["sqlx-core", "libsqlite3-sys"]),
     ("http", &["sqlx-core", "libsqlite3-sys", "rdkafka", "axum", "aws-lc-sys", "openssl-sys"]),

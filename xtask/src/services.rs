@@ -8,6 +8,9 @@ mod kafka_jars;
 mod kafka_probe;
 mod mysql;
 mod name;
+mod newer;
+mod newer_postgres;
+mod oracle_mysql;
 mod pgbouncer;
 mod port;
 mod postgres;
@@ -70,8 +73,8 @@ pub(crate) fn run(workspace: &Workspace, action: &Action) -> Result<()> {
             stop(&own(workspace, name)?)?;
             start(workspace, name)
         }
-        Action::Pause { name } => own(workspace, name)?.pause().map(|()| say!("{name:<9} paused")),
-        Action::Resume { name } => own(workspace, name)?.resume().map(|()| say!("{name:<9} resumed")),
+        Action::Pause { name } => own(workspace, name)?.pause().map(|()| say!("{name:<14} paused")),
+        Action::Resume { name } => own(workspace, name)?.resume().map(|()| say!("{name:<14} resumed")),
     }
 }
 
@@ -106,6 +109,39 @@ pub(crate) fn up(workspace: &Workspace, require_all: bool) -> Result<()> {
     Ok(())
 }
 
+/// A server on which the tests of another one run again.
+pub(crate) struct Other {
+    pub(crate) label: &'static str,
+    /// Which tests: those whose names have this in them.
+    pub(crate) tests: &'static str,
+    /// The variable that names the usual server.
+    pub(crate) in_place_of: &'static str,
+    /// Where it is, or why it is not there.
+    pub(crate) address: std::result::Result<String, String>,
+}
+
+/// The servers that people have beside those of Debian's stable release.
+pub(crate) fn others(workspace: &Workspace) -> Result<Vec<Other>> {
+    let known = [
+        (Name::OracleMysql, "Oracle's MySQL", "::mysql", Name::Mysql),
+        (Name::NewerPostgres, "PostgreSQL 18", "::postgres", Name::Postgres),
+    ];
+    let file = EnvFile::load(workspace);
+    let other = |(name, label, tests, usual): (Name, _, _, Name)| {
+        let address = name.given().or_else(|| file.get(name.variable()));
+        let why = || -> Result<String> {
+            let why = Server::open(workspace, name)?.room.unavailable();
+            Ok(why.unwrap_or_else(|| format!("{} is not set and no services were started", name.variable())))
+        };
+        let address = match address {
+            Some(address) => Ok(address),
+            None => Err(why()?),
+        };
+        Ok(Other { label, tests, in_place_of: usual.variable(), address })
+    };
+    known.into_iter().map(other).collect()
+}
+
 pub(crate) fn down(workspace: &Workspace) -> Result<()> {
     let outcomes = for_each(|name| stop(&Server::open(workspace, name)?));
     EnvFile::empty(workspace).remove();
@@ -129,7 +165,7 @@ fn bring_up(workspace: &Workspace, name: Name, installer: &Installer) -> Result<
     let server = Server::open(workspace, name)?;
     if let Some(given) = server.given_by_others() {
         let silence = if accepts(&given) { "" } else { ", where nothing answers now" };
-        say!("{name:<9} given by {}{silence}", name.variable());
+        say!("{name:<14} given by {}{silence}", name.variable());
         server.room.mark_unavailable(None)?;
         return Ok(given);
     }
@@ -140,7 +176,7 @@ fn bring_up(workspace: &Workspace, name: Name, installer: &Installer) -> Result<
     };
     let address = server.address().context("it has no port; try again")?;
     server.room.mark_unavailable(None)?;
-    say!("{name:<9} {started} ({:.2} s): {address}", begun.elapsed().as_secs_f32());
+    say!("{name:<14} {started} ({:.2} s): {address}", begun.elapsed().as_secs_f32());
     Ok(address)
 }
 
@@ -157,9 +193,9 @@ fn stop(server: &Server) -> Result<()> {
     let begun = Instant::now();
     let name = server.room.name;
     if server.stop().with_context(|| format!("cannot stop {name}"))? {
-        say!("{name:<9} stopped ({:.2} s)", begun.elapsed().as_secs_f32());
+        say!("{name:<14} stopped ({:.2} s)", begun.elapsed().as_secs_f32());
     } else {
-        say!("{name:<9} did not run");
+        say!("{name:<14} did not run");
     }
     Ok(())
 }
@@ -179,16 +215,16 @@ fn status(workspace: &Workspace) -> Result<()> {
         let address = server.address().unwrap_or_default();
         if let Some(given) = server.given_by_others() {
             let answer = if accepts(&given) { "answers" } else { "does not answer" };
-            say!("{name:<9} given by {}, {answer}", name.variable());
+            say!("{name:<14} given by {}, {answer}", name.variable());
             continue;
         }
         match server.state() {
-            State::Up(process) => say!("{name:<9} up      {address} (pid {})", process.pid),
-            State::Paused(process) => say!("{name:<9} paused  {address} (pid {})", process.pid),
-            State::Silent(process) => say!("{name:<9} silent  {address} (pid {})", process.pid),
+            State::Up(process) => say!("{name:<14} up      {address} (pid {})", process.pid),
+            State::Paused(process) => say!("{name:<14} paused  {address} (pid {})", process.pid),
+            State::Silent(process) => say!("{name:<14} silent  {address} (pid {})", process.pid),
             State::Stopped => {
                 let why = server.room.unavailable();
-                say!("{name:<9} {}", why.map_or("stopped".to_owned(), |why| format!("unavailable: {why}")));
+                say!("{name:<14} {}", why.map_or("stopped".to_owned(), |why| format!("unavailable: {why}")));
             }
         }
     }

@@ -33,7 +33,7 @@ async fn open_url(outbox: &Outbox, url: &str) -> anyhow::Result<SqlStore> {
     let settings = &outbox.database.table;
     let table = TableName::new(settings.table.clone())?;
     let zone = TimeZone::new(&settings.time_zone)?;
-    let mut store = SqlStore::connect(url, table).await?.time_zone(zone);
+    let mut store = SqlStore::connect_with(url, &outbox.database.tls, table).await?.time_zone(zone);
     if settings.behind_pooler {
         store = store.behind_pooler();
     }

@@ -139,6 +139,18 @@ pub enum Error {
         known: i64,
     },
 
+    /// A column of the table is missing, although all migrations ran.
+    #[error(
+        "table {table} was changed by somebody else: {said}; give the column back its name and type, as the .sql file of \
+         your database in docs/sql has them"
+    )]
+    ChangedTable {
+        /// The table.
+        table: String,
+        /// What the database said.
+        said: String,
+    },
+
     /// Another process delivers from this table, and at least one of the two runs in a single-process mode.
     #[error(
         "another process delivers from table {table}, and at least one of the two runs in a single-process mode; stop one of \
@@ -225,8 +237,20 @@ pub enum Error {
         source: sqlx::Error,
     },
 
+    /// No encrypted connection to a database server: it has no TLS, its certificate is refused here, or ours is there.
+    #[error("{server}: {why}")]
+    Tls {
+        /// Where it is. Never a password.
+        server: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+
     /// A database server that answers and refuses the user or the password.
-    #[error("{server} refuses this user and password: {said}; check them in the database URL")]
+    #[error(
+        "{server} refuses this user and password: {said}; check them in the database URL, and whether the server wants TLS \
+         or a client certificate from this user"
+    )]
     Login {
         /// Where it is. Never a password.
         server: String,
@@ -293,6 +317,9 @@ impl Error {
     /// Why there is no connection to a server.
     #[cfg(feature = "_server")]
     pub(crate) fn connecting(server: String, source: sqlx::Error) -> Self {
+        if let Some(why) = crate::tls::refusal(&source) {
+            return Self::Tls { server, why };
+        }
         let Some(error) = source.as_database_error() else { return Self::Connect { server, source } };
         let (code, number, said) =
             (error.code().unwrap_or_default(), mysql_number(error), error.message().to_owned());
@@ -389,7 +416,7 @@ pub(crate) fn is_of_a_pooler(error: &sqlx::Error) -> bool {
 }
 
 /// MySQL's own number of an error, where it has no SQLSTATE for it; zero if it is another database's.
-fn mysql_number(said: &dyn sqlx::error::DatabaseError) -> u16 {
+pub(crate) fn mysql_number(said: &dyn sqlx::error::DatabaseError) -> u16 {
     #[cfg(feature = "mysql")]
     if let Some(said) = said.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         return said.number();

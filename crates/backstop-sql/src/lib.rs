@@ -24,6 +24,7 @@ mod renewal;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 mod stores;
+mod tls;
 mod wake_up;
 
 pub use backstop_core::setting::SettingFault;
@@ -33,6 +34,7 @@ pub use outbox::{Outbox, store};
 pub use stores::Supported;
 pub use stores::opening;
 pub use stores::opening::*;
+pub use tls::{Tls, TlsMode};
 
 /// A boxed future, which is what traits return here that must make trait objects.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

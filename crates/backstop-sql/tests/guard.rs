@@ -69,7 +69,7 @@ struct MysqlSessions(MySqlPool);
 
 impl Sessions for MysqlSessions {
     async fn holder(&self) -> Option<i64> {
-        let lock = "select cast(is_used_lock(concat('backstop.alone.', md5(concat(database(), '.', 'outbox_event')))) as signed)";
+        let lock = "select cast(is_used_lock(concat('backstop.alone.', left(sha2(concat(database(), '.', 'outbox_event'), 256), 32))) as signed)";
         sqlx::query_scalar(lock).fetch_one(&self.0).await.unwrap()
     }
 

@@ -9,7 +9,7 @@ use backstop_sql::{Outbox, Supported, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::proxy::Proxy;
-use backstop_testkit::servers::{mysql, postgres};
+use backstop_testkit::servers::{mysql, postgres, private_postgres};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres};
@@ -96,6 +96,30 @@ async fn a_claim_that_is_given_up_gives_its_place_in_the_pool_back_behind_a_pool
     let pool = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
     let pool = pool.connect(&proxy.through(&database.url())).await.unwrap();
     claims_after_a_silence(pool, &proxy, true).await;
+}
+
+/// A pool tries again for as long as connections are refused, and then says only that it has waited.
+#[tokio::test]
+async fn a_server_that_left_is_told_as_the_cause_and_not_the_wait_for_it() {
+    let Some(mut server) = private_postgres().await else { return };
+    let pool = PgPoolOptions::new().max_connections(3).acquire_timeout(PATIENCE);
+    let pool = pool.connect(&server.url()).await.unwrap();
+    let outbox = Outbox::single_node(pool.clone()).on("Order", "OrderPlaced", Recording::new()).start().await;
+    let outbox = outbox.unwrap();
+    server.stop().await;
+
+    let store = SqlStore::on(pool, TableName::default());
+    let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 1, order: Order::Due, after: None };
+    // The first finds connections that have ended; then there are none.
+    eventually("it has noticed", async || store.poll(due).await.unwrap_err().to_string().contains("refused"))
+        .await;
+    let begun = outbox.begin().await.unwrap_err();
+    for said in [begun.to_string(), store.poll(due).await.unwrap_err().to_string()] {
+        assert!(said.contains("Connection refused") && !said.contains("pool timed out"), "{said}");
+    }
+    // What it has in hand would be written when the server is back; it has nothing.
+    server.start().await;
+    outbox.close().await.unwrap();
 }
 
 /// Changes what sessions that begin later may do.

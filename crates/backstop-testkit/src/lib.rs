@@ -8,6 +8,7 @@
 //! | a network that is slow, silent or cut | [`proxy::Proxy`] |
 //! | the same tests over several stores | [`suite!`] |
 //! | to wait for something that can only be asked for | [`eventually()`] |
+//! | certificates, good and bad | `certificates::Authority`, behind the feature `tls` |
 //! | what was logged | `logs::Logs`, behind the feature `logs` |
 //!
 //! Add it as a dev-dependency. The databases sit behind the features `postgres`, `mysql` and `sqlite`;
@@ -32,6 +33,8 @@
 //! # });
 //! ```
 
+#[cfg(feature = "tls")]
+pub mod certificates;
 pub mod clock;
 mod eventually;
 pub mod handlers;

@@ -49,7 +49,8 @@
 //! |---|---|---|
 //! | `sqlite` | the outbox on SQLite, bundled | yes |
 //! | `postgres` | the outbox on PostgreSQL | no |
-//! | `mysql` | the outbox on MariaDB, by MySQL's protocol; tested on MariaDB 10.11 only | no |
+//! | `mysql` | the outbox on MySQL and MariaDB | no |
+//! | `tls` | TLS to PostgreSQL, MySQL and MariaDB, by rustls; needs one of them beside it | no |
 //! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
 //! | `dlq` | [`dead_letters`]: a directory that keeps failed events, and its tools | no |
 //! | `http` | [`relay::Webhook`]: events sent over HTTP, signed, in the CloudEvents formats | no |

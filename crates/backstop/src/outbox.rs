@@ -17,4 +17,4 @@ pub use backstop_sql::outbox::{
     SingleNode, Stopped, Table, Transaction, Tunable, Whereabouts, Writer, WriterOnly, purge,
 };
 pub use backstop_sql::store::{DeadEvent, DeadFilter, Done, Status};
-pub use backstop_sql::{Error, Supported, TableName, TimeZone};
+pub use backstop_sql::{Error, Supported, TableName, TimeZone, Tls, TlsMode};

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use super::name::Name;
+use super::newer;
 
 /// Whether this program runs as root.
 pub(super) fn is_root() -> bool {
@@ -20,13 +21,15 @@ pub(super) fn name_for(name: Name) -> Option<&'static str> {
     match name {
         Name::Postgres | Name::Pgbouncer => Some("postgres"),
         Name::Mysql => Some("mysql"),
+        Name::OracleMysql | Name::NewerPostgres => Some(newer::USER),
         Name::Kafka => None,
     }
 }
 
 /// Makes a command run as the server's user, if that is another one.
 pub(super) fn run_as(command: &mut Command, name: Name) -> Result<()> {
-    if let Some((uid, gid)) = switch(name)? {
+    // Only root may go into the folder with a newer Debian; there it becomes the other user.
+    if let Some((uid, gid)) = switch(name)?.filter(|_| !name.is_newer()) {
         command.uid(uid).gid(gid);
     }
     Ok(())
@@ -51,6 +54,9 @@ pub(super) fn uid_for(name: Name) -> Result<u32> {
 
 fn switch(name: Name) -> Result<Option<(u32, u32)>> {
     let Some(user) = name_for(name).filter(|_| is_root()) else { return Ok(None) };
+    if name.is_newer() {
+        return Ok(Some((newer::ID, newer::ID)));
+    }
     let users =
         fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd; check its permissions")?;
     ids_of(user, &users)

@@ -31,6 +31,10 @@ impl EnvFile {
         self.variables.iter().filter(|(variable, _)| std::env::var_os(variable).is_none())
     }
 
+    pub(super) fn get(&self, variable: &str) -> Option<String> {
+        self.variables.iter().find(|(known, _)| known == variable).map(|(_, value)| value.clone())
+    }
+
     pub(super) fn set(&mut self, variable: &str, value: &str) {
         self.variables.retain(|(known, _)| known != variable);
         self.variables.push((variable.to_owned(), value.to_owned()));

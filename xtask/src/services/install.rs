@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -51,13 +51,7 @@ impl Installer {
                 packages[0]
             );
         }
-        // A thread that panicked while installing leaves nothing half-done that matters here.
-        let mut fresh = self.lists_are_fresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if !*fresh {
-            // Old lists may still do; if they do not, the installation says so.
-            let _ = self.apt_get(&["update"]);
-            *fresh = true;
-        }
+        let _one_at_a_time = self.fetch_lists();
         let mut outcome = Ok(());
         for package in packages {
             say!("installing {package} …");
@@ -71,6 +65,22 @@ impl Installer {
         outcome.with_context(|| {
             format!("`{by_hand}` could not be installed; check the network, or install it by hand")
         })
+    }
+
+    /// Fetches the lists of packages, where that was not done yet.
+    pub(super) fn refresh(&self) {
+        drop(self.fetch_lists());
+    }
+
+    fn fetch_lists(&self) -> MutexGuard<'_, bool> {
+        // A thread that panicked while installing leaves nothing half-done that matters here.
+        let mut fresh = self.lists_are_fresh.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !*fresh {
+            // Old lists may still do; if they do not, the installation says so.
+            let _ = self.apt_get(&["update"]);
+            *fresh = true;
+        }
+        fresh
     }
 
     fn apt_get(&self, arguments: &[&str]) -> Result<()> {

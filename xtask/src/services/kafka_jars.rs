@@ -39,7 +39,7 @@ pub(super) fn fetch(room: &Room, installer: &Installer) -> Result<()> {
     if program::find("mvn").is_none() {
         installer.install(&["maven"])?;
     }
-    say!("{:<9} fetching the jars of Kafka {VERSION} (once) …", room.name);
+    say!("{:<14} fetching the jars of Kafka {VERSION} (once) …", room.name);
     let begun = Instant::now();
     let _ = fs::remove_dir_all(&libs);
     make_folder(&libs)?;
@@ -48,7 +48,7 @@ pub(super) fn fetch(room: &Room, installer: &Installer) -> Result<()> {
     write(&stamp, format!("{VERSION}\n"))?;
     // The jars are in `libs` now; Maven's own copy only takes space.
     let _ = fs::remove_dir_all(room.home.join("maven"));
-    say!("{:<9} fetched the jars in {:.1} s", room.name, begun.elapsed().as_secs_f32());
+    say!("{:<14} fetched the jars in {:.1} s", room.name, begun.elapsed().as_secs_f32());
     Ok(())
 }
 

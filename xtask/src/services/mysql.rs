@@ -14,11 +14,11 @@ use super::server::Kind;
 use crate::program;
 use crate::workspace::write;
 
-const USER: &str = "backstop";
-const PASSWORD: &str = "backstop";
+pub(super) const USER: &str = "backstop";
+pub(super) const PASSWORD: &str = "backstop";
 
 /// Runs at every start, before the first connection is let in. One statement per line, as the server asks for.
-const INIT: &str = "\
+pub(super) const INIT: &str = "\
 CREATE DATABASE IF NOT EXISTS backstop;
 CREATE USER IF NOT EXISTS 'backstop'@'127.0.0.1' IDENTIFIED BY 'backstop';
 CREATE USER IF NOT EXISTS 'backstop'@'localhost' IDENTIFIED BY 'backstop';

@@ -12,16 +12,25 @@ pub(crate) enum Name {
     Postgres,
     /// `PgBouncer` in front of PostgreSQL, pooling by transaction.
     Pgbouncer,
-    /// MariaDB, which stands for the MySQL family.
+    /// MariaDB, the server of the MySQL family that Debian has.
     Mysql,
+    /// Oracle's MySQL, in a newer Debian.
+    OracleMysql,
+    /// PostgreSQL 18, in a newer Debian.
+    NewerPostgres,
     /// Apache Kafka, one node without `ZooKeeper`.
     Kafka,
 }
 
 impl Name {
     /// All servers. The rows start side by side; within a row each one needs the one before.
-    pub(super) const ROWS: [&[Self]; 3] =
-        [&[Self::Postgres, Self::Pgbouncer], &[Self::Mysql], &[Self::Kafka]];
+    pub(super) const ROWS: [&[Self]; 5] = [
+        &[Self::Postgres, Self::Pgbouncer],
+        &[Self::Mysql],
+        &[Self::Kafka],
+        &[Self::OracleMysql],
+        &[Self::NewerPostgres],
+    ];
 
     /// All servers, one after the other.
     pub(super) fn all() -> impl Iterator<Item = Self> {
@@ -33,6 +42,8 @@ impl Name {
             Self::Postgres => "postgres",
             Self::Pgbouncer => "pgbouncer",
             Self::Mysql => "mysql",
+            Self::OracleMysql => "oracle-mysql",
+            Self::NewerPostgres => "newer-postgres",
             Self::Kafka => "kafka",
         }
     }
@@ -43,8 +54,15 @@ impl Name {
             Self::Postgres => "BACKSTOP_TEST_POSTGRES_URL",
             Self::Pgbouncer => "BACKSTOP_TEST_PGBOUNCER_URL",
             Self::Mysql => "BACKSTOP_TEST_MYSQL_URL",
+            Self::OracleMysql => "BACKSTOP_TEST_ORACLE_MYSQL_URL",
+            Self::NewerPostgres => "BACKSTOP_TEST_NEWER_POSTGRES_URL",
             Self::Kafka => "BACKSTOP_TEST_KAFKA_BOOTSTRAP",
         }
+    }
+
+    /// Whether it runs in the folder with a newer Debian.
+    pub(super) fn is_newer(self) -> bool {
+        matches!(self, Self::OracleMysql | Self::NewerPostgres)
     }
 
     /// The address in the environment, if someone has set one.

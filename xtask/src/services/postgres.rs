@@ -19,6 +19,14 @@ use crate::workspace::{entries, file_name};
 const OLDEST: u32 = 15;
 const PATIENCE_WITH_CHILDREN: Duration = Duration::from_secs(20);
 
+/// How data is made: for a user whom everybody on this machine may be.
+pub(super) const INITDB: [&str; 8] =
+    ["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"];
+
+/// No Unix socket: its path would break the limit of 107 bytes in a deep clone.
+pub(super) const SETTINGS: [&str; 3] =
+    ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=400"];
+
 pub(super) struct Postgres;
 
 impl Kind for Postgres {
@@ -35,7 +43,7 @@ impl Kind for Postgres {
         room.make_own(&fresh)?;
         let mut initdb = Command::new(folder()?.join("initdb"));
         initdb.arg("-D").arg(&fresh).current_dir(&fresh);
-        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
+        initdb.args(INITDB);
         account::run_as(&mut initdb, Name::Postgres)?;
         program::run(&mut initdb)?;
         fs::rename(&fresh, room.data())
@@ -45,8 +53,7 @@ impl Kind for Postgres {
     fn command(&self, room: &Room, port: u16) -> Result<Command> {
         let mut command = Command::new(folder()?.join("postgres"));
         command.arg("-D").arg(room.data());
-        // No Unix socket: its path would break the limit of 107 bytes in a deep clone.
-        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=400"] {
+        for setting in SETTINGS {
             command.args(["-c", setting]);
         }
         command.arg("-c").arg(format!("port={port}"));
@@ -75,7 +82,7 @@ impl Kind for Postgres {
 
 /// Makes room for a new server after the old one was killed: its children need a moment to notice, and its lock
 /// file names a process that may linger as a zombie, which PostgreSQL takes for a living server.
-fn clear_the_way(room: &Room) -> Result<()> {
+pub(super) fn clear_the_way(room: &Room) -> Result<()> {
     if !process::wait_nobody_in(&room.data(), PATIENCE_WITH_CHILDREN) {
         bail!("processes of an earlier server still use {}; end them, then try again", room.data().display());
     }

@@ -23,7 +23,7 @@ pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(
         installer.install(&["jq"])?;
     }
     if let Ok(given) = std::env::var(VARIABLE) {
-        say!("{:<9} given by {VARIABLE}", "python");
+        say!("{:<14} given by {VARIABLE}", "python");
         return Ok((VARIABLE, given));
     }
     let folder = workspace.path("target/services/python");
@@ -36,7 +36,7 @@ pub(super) fn bring_up(workspace: &Workspace, installer: &Installer) -> Result<(
         program::run(Command::new(&python).args(install).args(PACKAGES))
             .with_context(|| format!("cannot install the packages {}", PACKAGES.join(", ")))?;
     }
-    say!("{:<9} with {}: {python}", "python", PACKAGES.join(", "));
+    say!("{:<14} with {}: {python}", "python", PACKAGES.join(", "));
     Ok((VARIABLE, python))
 }
 

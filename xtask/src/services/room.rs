@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::account;
 use super::name::Name;
+use super::newer::Newer;
 use super::port;
 use crate::say::say;
 use crate::workspace::{Workspace, make_folder, read, write};
@@ -16,7 +17,7 @@ use crate::workspace::{Workspace, make_folder, read, write};
 /// Where a server keeps what is its own.
 ///
 /// `folder` is always `target/services/<name>`. `home` is where the server itself writes: the same folder,
-/// unless the server runs as another user who cannot get there.
+/// unless the server runs as another user who cannot get there, or in a newer Debian, where it has that path too.
 pub(super) struct Room {
     pub(super) name: Name,
     pub(super) folder: PathBuf,
@@ -28,7 +29,9 @@ impl Room {
         let folder = workspace.path("target/services").join(name.as_str());
         make_folder(&folder)?;
         let runs_as_another = account::is_root() && account::name_for(name).is_some();
-        let home = if runs_as_another && !open_to_all(&folder) {
+        let home = if name.is_newer() {
+            Newer::of(workspace).outside(&folder)
+        } else if runs_as_another && !open_to_all(&folder) {
             home_elsewhere(&folder, name)
         } else {
             folder.clone()
@@ -81,7 +84,7 @@ impl Room {
             if port::becomes_free(port) {
                 return Ok(port);
             }
-            say!("{:<9} port {port} was taken by another program; choosing a new one", self.name);
+            say!("{:<14} port {port} was taken by another program; choosing a new one", self.name);
         }
         let port = port::choose()?;
         write(&self.folder.join(file), format!("{port}\n"))?;
@@ -121,6 +124,9 @@ impl Room {
     /// Makes a folder inside the home that belongs to the server's user.
     pub(super) fn make_own(&self, folder: &Path) -> Result<()> {
         if self.home != self.folder {
+            if let Some(above) = self.home.parent() {
+                make_folder(above)?;
+            }
             make_private(&self.home, self.name)?;
         }
         make_folder(folder)?;

@@ -10,9 +10,10 @@ use anyhow::{Context as _, Result, bail};
 use super::account;
 use super::install::Installer;
 use super::name::Name;
+use super::newer::Newer;
 use super::process::{Identity, Process};
 use super::room::Room;
-use super::{kafka, mysql, pgbouncer, postgres};
+use super::{kafka, mysql, newer_postgres, oracle_mysql, pgbouncer, postgres};
 use crate::program;
 use crate::say::say;
 use crate::workspace::{Workspace, read};
@@ -72,6 +73,8 @@ impl Server {
                 Box::new(pgbouncer::Pgbouncer { postgres: Self::open(workspace, Name::Postgres)? })
             }
             Name::Mysql => Box::new(mysql::Mysql),
+            Name::OracleMysql => Box::new(oracle_mysql::OracleMysql { newer: Newer::of(workspace) }),
+            Name::NewerPostgres => Box::new(newer_postgres::NewerPostgres { newer: Newer::of(workspace) }),
             Name::Kafka => Box::new(kafka::Kafka),
         };
         Ok(Self { room: Room::open(workspace, name)?, kind })
@@ -161,7 +164,7 @@ impl Server {
         process.resume()?;
         process.signal(self.kind.stop_signal())?;
         if !process.wait_gone(&identity, PATIENCE_TO_STOP) {
-            say!("{:<9} did not end within {} s and is killed", self.room.name, PATIENCE_TO_STOP.as_secs());
+            say!("{:<14} did not end within {} s and is killed", self.room.name, PATIENCE_TO_STOP.as_secs());
             process.kill()?;
             process.wait_gone(&identity, PATIENCE_TO_STOP);
         }
@@ -170,13 +173,12 @@ impl Server {
 
     /// Starts the server so that it outlives this program and does not hear the terminal's Ctrl-C.
     fn spawn(&self, port: u16) -> Result<Child> {
-        let mut command = self.kind.command(&self.room, port)?;
+        let mut command = without_our_files(&self.kind.command(&self.room, port)?);
         let log = self.room.fresh_log()?;
         let errors = log.try_clone().context("cannot share the log file; raise the limit of open files")?;
         command.current_dir(&self.room.home).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
         account::run_as(&mut command, self.room.name)?;
-        let program = command.get_program().to_string_lossy().into_owned();
-        command.spawn().with_context(|| format!("cannot start {program}; check that it is installed"))
+        command.spawn().context("cannot start it; check that bash is installed")
     }
 
     fn wait_for_answer(&self, process: Process, port: u16, mut child: Option<&mut Child>) -> Result<()> {
@@ -206,6 +208,20 @@ impl Server {
     }
 }
 
+/// The same program, started without the files that whoever started us has open: a server would keep their locks for as
+/// long as it runs.
+fn without_our_files(command: &Command) -> Command {
+    const CLOSING: &str = r#"for file in /proc/$$/fd/*; do
+    number=${file##*/}
+    if [ "$number" -gt 2 ]; then eval "exec $number>&-"; fi
+done
+exec "$@""#;
+    let mut clean = Command::new("bash");
+    clean.args(["-c", CLOSING, "bash"]).arg(command.get_program()).args(command.get_args());
+    clean.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    clean
+}
+
 /// The line of a log that most likely tells why a server ended.
 fn reason(log: &str) -> String {
     let serious = |line: &&str| ["FATAL", "ERROR"].iter().any(|mark| line.contains(mark));
@@ -216,6 +232,21 @@ fn reason(log: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_keeps_no_file_of_whoever_started_it() {
+        let mut list = Command::new("sh");
+        let clean = without_our_files(list.args(["-c", "ls /proc/$$/fd"]));
+        // A shell that holds a file open, as `flock` does.
+        let mut holding = Command::new("bash");
+        holding.args(["-c", r#"exec 9>/dev/null 200>/dev/null; exec "$@""#, "bash"]);
+        holding.arg(clean.get_program()).args(clean.get_args());
+        let said = program::run(&mut holding).unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&said.stdout).split_whitespace().collect::<Vec<_>>(),
+            ["0", "1", "2"]
+        );
+    }
 
     #[test]
     fn the_reason_is_the_last_serious_line_or_else_the_last_one() {

@@ -14,8 +14,8 @@ pub(super) struct Skips {
 
 impl Skips {
     /// Forgets the marks of the last run.
-    pub(super) fn cleared(workspace: &Workspace) -> Result<Self> {
-        let folder = workspace.path("target/skipped");
+    pub(super) fn cleared(workspace: &Workspace, folder: &str) -> Result<Self> {
+        let folder = workspace.path(folder);
         if folder.exists() {
             fs::remove_dir_all(&folder)
                 .with_context(|| format!("cannot clear {}; check its permissions", folder.display()))?;

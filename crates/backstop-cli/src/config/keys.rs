@@ -112,6 +112,12 @@ const DATABASE: Group = {
             "How many connections are held at most. PostgreSQL takes up to five more, MariaDB up to three: for wake-ups, \
              for the lock of a node, for renewing claims, and for settlements while the pool has none.",
         ),
+        Key {
+            name: "tls",
+            holds: Holds::Group(backstop_sql::Tls::GROUP),
+            meaning: "How connections to a database server are encrypted, and how the two sides show who they are. \
+                      The URL may say the same by its parameters; each setting stands in one place.",
+        },
     ];
     const KEYS: [Key; POOL.len() + outbox::Table::KEYS.len()] = join(POOL, outbox::Table::KEYS);
     Group { keys: &KEYS, defaults: outbox::Table::GROUP.defaults }

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use backstop_core::config::Config;
 use backstop_core::setting::{Faults, SettingFault};
 use backstop_disk::dlq;
-use backstop_sql::TimeZone;
 use backstop_sql::outbox;
 use backstop_sql::store::DatabaseKind;
+use backstop_sql::{Error, TimeZone, TlsMode};
 
 use super::fault::{Findings, Place};
 use super::settings::{Dlq, Handler, Mode, Outbox, Settings};
@@ -93,6 +93,7 @@ impl Rules<'_> {
                 "has no effect on SQLite, which keeps times in UTC",
             );
         }
+        self.tls(outbox);
         self.beside_java(outbox);
         self.guard(outbox);
         if *mode != Mode::WriterOnly && outbox.handlers.is_empty() {
@@ -113,6 +114,26 @@ impl Rules<'_> {
         for (handler, word) in handlers.iter().filter_map(|handler| Some((handler, relay(handler)?))) {
             let what = "keeps the order only while its target answers: a deferred event may be overtaken";
             self.warn(&format!("{}.{word}", handler.path), what);
+        }
+    }
+
+    /// What the settings for TLS say for themselves, and beside the URL.
+    fn tls(&mut self, Outbox { path, database, .. }: &Outbox) {
+        let path = format!("{path}.database");
+        match DatabaseKind::check_with(database.url.reveal(), &database.tls) {
+            Err(Error::Settings { faults }) => self.faults(&path, &faults),
+            // Said where the value was read, or true only beside these settings.
+            Err(Error::Url { why, .. }) => {
+                self.fault(&format!("{path}.url"), format!("cannot be used: {why}"));
+            }
+            _ => {}
+        }
+        let mode = format!("{path}.tls.mode");
+        if database.tls.mode == Some(TlsMode::VerifyCa) && !self.findings.is_faulty(&mode) {
+            let what = "leaves the server's name unchecked, and the system's root certificates count beside `ca`, so any \
+                        authority among them could vouch for an impostor; use verify-full where the certificate has the \
+                        host's name";
+            self.warn(&mode, what);
         }
     }
 

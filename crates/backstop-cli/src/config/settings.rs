@@ -5,7 +5,7 @@ use std::fmt;
 
 use backstop_core::config::Secret;
 use backstop_disk::dlq;
-use backstop_sql::outbox;
+use backstop_sql::{Tls, outbox};
 use serde::Deserialize;
 
 use crate::handlers;
@@ -82,6 +82,7 @@ impl fmt::Display for Mode {
 pub(crate) struct Database {
     pub(crate) url: Secret,
     pub(crate) pool_size: u32,
+    pub(crate) tls: Tls,
     #[serde(flatten)]
     pub(crate) table: outbox::Table,
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::file;
 
-/// How much of a file with a secret is read.
-const SECRET_LIMIT: u64 = 64 * 1024;
+/// How much of a file with a secret is read. Some clouds have all their root certificates in one file of hundreds of KiB.
+const SECRET_LIMIT: u64 = 1024 * 1024;
 
 /// Environment variables, and the directory that relative paths begin at.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Surroundings {
             ));
         }
         let bytes = read.map_err(|error| cannot(&error))?;
-        let bytes = bytes.ok_or_else(|| cannot(&"it is longer than 64 KiB"))?;
+        let bytes = bytes.ok_or_else(|| cannot(&"it is longer than 1 MiB"))?;
         let text = String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text"))?;
         // Editors and `echo` end a file with a line break that is no part of the secret.
         let secret = text.trim_end_matches(['\r', '\n']);
@@ -105,7 +105,7 @@ mod tests {
         let directory = directory();
         std::fs::write(directory.file("url"), "sqlite:a.db\n").unwrap();
         std::fs::write(directory.file("empty"), "\n").unwrap();
-        std::fs::write(directory.file("long"), "x".repeat(70_000)).unwrap();
+        std::fs::write(directory.file("long"), "x".repeat(1_100_000)).unwrap();
         let around = Surroundings::of(&[("URL", "sqlite:b.db"), ("EMPTY", "")], directory.path());
         let secret = |text: &str| around.secret(text).unwrap();
         assert_eq!(secret("env:URL").as_deref(), Ok("sqlite:b.db"));
@@ -116,7 +116,7 @@ mod tests {
         std::fs::create_dir(directory.file("folder")).unwrap();
         for (file, why) in [
             ("empty", "it is empty"),
-            ("long", "longer than 64 KiB"),
+            ("long", "longer than 1 MiB"),
             ("bytes", "not UTF-8 text"),
             ("folder", "it is a directory, not a regular file"),
             ("/dev/null", "it is a device, not a regular file"),

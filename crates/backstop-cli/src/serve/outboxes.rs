@@ -13,7 +13,7 @@ use super::letters::Opened;
 use super::slot::Slot;
 use super::wiring::Wiring;
 use crate::commands::told;
-use crate::config::settings::{Mode, Outbox as Settings};
+use crate::config::settings::{Database, Mode, Outbox as Settings};
 use crate::handlers::Shared;
 
 /// An outbox of a settings file.
@@ -84,11 +84,14 @@ struct Running {
 
 /// Connects and starts.
 async fn start(settings: &Settings, wiring: &Wiring) -> anyhow::Result<Running> {
-    let (url, size) = (settings.database.url.reveal(), settings.database.pool_size);
+    let Database { url, pool_size: size, tls, .. } = &settings.database;
+    let (url, size) = (url.reveal(), *size);
     match DatabaseKind::of(url)? {
-        DatabaseKind::Mysql => start_on(mysql::open_sized(url, size).await?, settings, wiring).await,
-        DatabaseKind::Postgres => start_on(postgres::open_sized(url, size).await?, settings, wiring).await,
-        DatabaseKind::Sqlite => start_on(sqlite::open_sized(url, size).await?, settings, wiring).await,
+        DatabaseKind::Mysql => start_on(mysql::open_with(url, size, tls).await?, settings, wiring).await,
+        DatabaseKind::Postgres => {
+            start_on(postgres::open_with(url, size, tls).await?, settings, wiring).await
+        }
+        DatabaseKind::Sqlite => start_on(sqlite::open_with(url, size, tls).await?, settings, wiring).await,
     }
 }
 

@@ -6,29 +6,30 @@ use backstop_core::delivery::Settlement;
 use backstop_core::{Clock, SystemClock, Timestamp};
 use serde_json::Value;
 
-use crate::desk::{Desk, SETTINGS, on_mysql, on_postgres, on_sqlite};
 use crate::support::{Ended, Place};
+use crate::tables::{SETTINGS, Tables, on_mysql, on_postgres, on_sqlite};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
 /// Three dead events, and one in each other state.
-async fn fill(desk: &Desk) {
-    desk.bury("d-1", "OrderPlaced", "timeout: no answer", at("2026-01-01T00:00:00Z")).await;
-    desk.bury("d-2", "OrderPaid", "http-422: no total", at("2026-01-02T00:00:00Z")).await;
-    desk.bury("d-3", "OrderPlaced", "timeout: \x1b[2J\u{202e}gone\nforged line", at("2026-01-03T00:00:00Z"))
+async fn fill(tables: &Tables) {
+    tables.bury("d-1", "OrderPlaced", "timeout: no answer", at("2026-01-01T00:00:00Z")).await;
+    tables.bury("d-2", "OrderPaid", "http-422: no total", at("2026-01-02T00:00:00Z")).await;
+    tables
+        .bury("d-3", "OrderPlaced", "timeout: \x1b[2J\u{202e}gone\nforged line", at("2026-01-03T00:00:00Z"))
         .await;
     for id in ["claimed", "done", "retrying", "deferred", "waiting"] {
-        desk.insert(id, "OrderPlaced", "Order").await;
+        tables.insert(id, "OrderPlaced", "Order").await;
         match id {
-            "claimed" => desk.claim("node-7").await,
-            "done" => desk.settle(id, Settlement::Done).await,
+            "claimed" => tables.claim("node-7").await,
+            "done" => tables.settle(id, Settlement::Done).await,
             "retrying" => {
                 let after = Duration::from_secs(3_600);
-                desk.settle(id, Settlement::Retry { after, error: "http-503: closed".to_owned() }).await;
+                tables.settle(id, Settlement::Retry { after, error: "http-503: closed".to_owned() }).await;
             }
-            "deferred" => desk.settle(id, Settlement::Deferred { after: Duration::from_secs(3_600) }).await,
+            "deferred" => tables.settle(id, Settlement::Deferred { after: Duration::from_secs(3_600) }).await,
             _ => {}
         }
     }
@@ -54,9 +55,9 @@ fn summary(text: &str) -> Value {
 backstop_testkit::suite! {
     over { sqlite: on_sqlite, postgres: on_postgres, mysql: on_mysql }
 
-    async fn the_dead_are_listed_oldest_first_and_narrowed_by_each_flag(desk) {
-        fill(&desk).await;
-        let listed = desk.outbox(&["list"]).with(0);
+    async fn the_dead_are_listed_oldest_first_and_narrowed_by_each_flag(tables) {
+        fill(&tables).await;
+        let listed = tables.outbox(&["list"]).with(0);
         assert_eq!(ids(&listed), ["d-1", "d-2", "d-3"]);
         let first = listed.said.lines().next().unwrap();
         assert_eq!(first, "d-1  2026-01-01T00:00:00.000Z  OrderPlaced  Order/42  1 attempt  timeout: no answer");
@@ -75,22 +76,22 @@ backstop_testkit::suite! {
             (&["--limit", "2"], &["d-1", "d-2"]),
             (&["--type", "OrderPlaced", "--error", "422"], &[]),
         ] {
-            let listed = desk.outbox(&[&["list"], flags].concat()).with(0);
+            let listed = tables.outbox(&[&["list"], flags].concat()).with(0);
             assert_eq!(ids(&listed), wanted, "{flags:?}");
         }
     }
 
-    async fn an_event_is_shown_whole_and_says_why_it_is_where_it_is(desk) {
-        fill(&desk).await;
-        let shown = desk.outbox(&["show", "d-2", "--json"]).with(0);
+    async fn an_event_is_shown_whole_and_says_why_it_is_where_it_is(tables) {
+        fill(&tables).await;
+        let shown = tables.outbox(&["show", "d-2", "--json"]).with(0);
         assert!(shown.said.contains("\"payload\":{\"total\":1.10}"), "{}", shown.said);
         let shown = summary(&shown.said);
         assert_eq!((&shown["status"], &shown["error"]), (&"DEAD".into(), &"http-422: no total".into()));
         assert_eq!((&shown["attempts"], &shown["ended_at"]), (&1.into(), &"2026-01-02T00:00:00Z".into()));
-        let shown = desk.outbox(&["show", "d-3"]).with(0);
+        let shown = tables.outbox(&["show", "d-3"]).with(0);
         assert!(shown.said.starts_with("id: \"d-3\"\nstatus: \"DEAD\"\nevent_type: \"OrderPlaced\"\n"), "{}", shown.said);
         is_plain(&shown);
-        let listed = desk.outbox(&["list", "--json"]).with(0);
+        let listed = tables.outbox(&["list", "--json"]).with(0);
         is_plain(&listed);
         let third = summary(listed.said.lines().nth(2).unwrap());
         assert_eq!(third["error"], "timeout: \x1b[2J\u{202e}gone\nforged line");
@@ -104,27 +105,27 @@ backstop_testkit::suite! {
             ("deferred", "is deferred until ", "backstop target enable"),
             ("done", "is done since ", "its handler has answered done"),
         ] {
-            let why = desk.outbox(&["why", id]).with(0);
+            let why = tables.outbox(&["why", id]).with(0);
             assert!(why.said.starts_with(&format!("{id} in outbox orders {told}")), "{}", why.said);
             assert!(why.said.contains(advised), "{}", why.said);
             is_plain(&why);
-            let json = summary(&desk.outbox(&["why", id, "--json"]).with(0).said);
+            let json = summary(&tables.outbox(&["why", id, "--json"]).with(0).said);
             let word = if id.starts_with("d-") { "dead" } else { id };
             assert_eq!((&json["standing"], &json["id"]), (&word.into(), &id.into()));
         }
-        desk.insert("lost", "Unknown", "Order").await;
-        let why = desk.outbox(&["why", "lost"]).with(0);
+        tables.insert("lost", "Unknown", "Order").await;
+        let why = tables.outbox(&["why", "lost"]).with(0);
         assert!(why.said.contains("no handler for event type Unknown of aggregate type Order"), "{}", why.said);
 
         for command in ["why", "show"] {
-            let missing = desk.outbox(&[command, "nobody\x1b[2J"]).with(1);
+            let missing = tables.outbox(&[command, "nobody\x1b[2J"]).with(1);
             assert!(missing.complained.contains("there is no event nobody\\u{1b}[2J in table outbox_event"), "{missing:?}");
             is_plain(&missing);
         }
     }
 
-    async fn nothing_is_changed_unless_it_is_named_and_confirmed(desk) {
-        fill(&desk).await;
+    async fn nothing_is_changed_unless_it_is_named_and_confirmed(tables) {
+        fill(&tables).await;
         for verb in ["replay", "discard"] {
             for (flags, code, told) in [
                 (&[][..], 1, format!("say which events to {verb}: their ids, a filter such as --type, or --all")),
@@ -136,16 +137,16 @@ backstop_testkit::suite! {
                 (&["--all", "d-1"], 2, "cannot be used with".to_owned()),
                 (&["--all", "--rate", "0"], 2, "--rate".to_owned()),
             ] {
-                let ended = desk.outbox(&[&[verb], flags].concat()).with(code);
+                let ended = tables.outbox(&[&[verb], flags].concat()).with(code);
                 assert!(ended.complained.contains(&told), "{verb} {flags:?}: {}", ended.complained);
             }
         }
-        assert_eq!(desk.dead().await, 3);
+        assert_eq!(tables.dead().await, 3);
     }
 
-    async fn a_replay_sets_back_what_it_names_and_says_who_did_it(desk) {
-        fill(&desk).await;
-        let ended = desk.outbox(&["replay", "--error", "timeout", "--yes", "--json"]).with(0);
+    async fn a_replay_sets_back_what_it_names_and_says_who_did_it(tables) {
+        fill(&tables).await;
+        let ended = tables.outbox(&["replay", "--error", "timeout", "--yes", "--json"]).with(0);
         let told = summary(&ended.said);
         assert_eq!((&told["matched"], &told["changed"], &told["operation"]), (&2.into(), &2.into(), &"replay".into()));
         assert!(ended.complained.contains("replayed 2 dead events of outbox orders"), "{}", ended.complained);
@@ -153,10 +154,10 @@ backstop_testkit::suite! {
         assert!(audited("begins replaying") && audited("ended replaying"), "{}", ended.complained);
         assert!(audited("by=\"user ") && audited("filter=error containing \"timeout\" changed=2"), "{}", ended.complained);
         for (id, status) in [("d-1", 0), ("d-2", 3), ("d-3", 0), ("done", 1), ("retrying", 2), ("deferred", 0)] {
-            assert_eq!(desk.status(id).await, Some(status), "{id}");
+            assert_eq!(tables.status(id).await, Some(status), "{id}");
         }
         // What was listed may have changed since.
-        let ended = desk.outbox(&["replay", "d-1", "d-2", "done", "nobody", "--yes"]).with(1);
+        let ended = tables.outbox(&["replay", "d-1", "d-2", "done", "nobody", "--yes"]).with(1);
         for told in [
             "d-1 is waiting for its first attempt",
             "done is done since",
@@ -166,77 +167,77 @@ backstop_testkit::suite! {
         ] {
             assert!(ended.complained.contains(told), "{told}: {}", ended.complained);
         }
-        assert_eq!((desk.dead().await, desk.status("d-2").await), (0, Some(0)));
+        assert_eq!((tables.dead().await, tables.status("d-2").await), (0, Some(0)));
     }
 
-    async fn a_discard_deletes_the_dead_and_nothing_else(desk) {
-        fill(&desk).await;
-        let ended = desk.outbox(&["discard", "d-1", "waiting", "--yes"]).with(1);
+    async fn a_discard_deletes_the_dead_and_nothing_else(tables) {
+        fill(&tables).await;
+        let ended = tables.outbox(&["discard", "d-1", "waiting", "--yes"]).with(1);
         assert!(ended.complained.contains("discarded 1 dead event of"), "{}", ended.complained);
         assert!(ended.complained.contains("ids=[\"d-1\"]"), "what is gone is on record: {}", ended.complained);
-        desk.outbox(&["discard", "--all", "--yes"]).with(0);
-        assert_eq!(desk.dead().await, 0);
+        tables.outbox(&["discard", "--all", "--yes"]).with(0);
+        assert_eq!(tables.dead().await, 0);
         for id in ["d-1", "d-2", "d-3"] {
-            assert_eq!(desk.status(id).await, None, "{id}");
+            assert_eq!(tables.status(id).await, None, "{id}");
         }
         for id in ["claimed", "done", "retrying", "deferred", "waiting"] {
-            assert!(desk.status(id).await.is_some(), "{id}");
+            assert!(tables.status(id).await.is_some(), "{id}");
         }
     }
 
-    async fn two_operators_at_once_move_each_event_once_and_count_what_they_moved(desk) {
-        desk.bury_many(300).await;
+    async fn two_operators_at_once_move_each_event_once_and_count_what_they_moved(tables) {
+        tables.bury_many(300).await;
         for (verb, left) in [("replay", 0), ("discard", 0)] {
             if verb == "discard" {
                 for index in 0..300 {
-                    desk.settle(&format!("e-{index:04}"), Settlement::Dead { error: "again".to_owned() }).await;
+                    tables.settle(&format!("e-{index:04}"), Settlement::Dead { error: "again".to_owned() }).await;
                 }
             }
-            let both = [(); 2].map(|()| desk.start(&[verb, "--all", "--yes", "--json"]));
+            let both = [(); 2].map(|()| tables.start(&[verb, "--all", "--yes", "--json"]));
             let changed = both.map(|child| {
                 let output = child.wait_with_output().unwrap();
                 assert!(output.status.success(), "{output:?}");
                 summary(std::str::from_utf8(&output.stdout).unwrap())["changed"].as_u64().unwrap()
             });
-            assert_eq!((changed.iter().sum::<u64>(), desk.dead().await), (300, left), "{verb}: {changed:?}");
+            assert_eq!((changed.iter().sum::<u64>(), tables.dead().await), (300, left), "{verb}: {changed:?}");
         }
     }
 
-    async fn a_replay_that_was_killed_is_started_again_and_moves_the_rest(desk) {
-        desk.bury_many(60).await;
-        let mut child = desk.start(&["replay", "--all", "--yes", "--rate", "20"]);
-        backstop_testkit::eventually("it has begun", async || desk.dead().await < 60).await;
+    async fn a_replay_that_was_killed_is_started_again_and_moves_the_rest(tables) {
+        tables.bury_many(60).await;
+        let mut child = tables.start(&["replay", "--all", "--yes", "--rate", "20"]);
+        backstop_testkit::eventually("it has begun", async || tables.dead().await < 60).await;
         child.kill().unwrap();
         child.wait().unwrap();
-        let left = desk.dead().await;
+        let left = tables.dead().await;
         assert!(left > 0, "it was not fast enough to end");
-        let ended = desk.outbox(&["replay", "--all", "--yes", "--json"]).with(0);
-        assert_eq!((summary(&ended.said)["changed"].as_u64(), desk.dead().await), (Some(left), 0));
+        let ended = tables.outbox(&["replay", "--all", "--yes", "--json"]).with(0);
+        assert_eq!((summary(&ended.said)["changed"].as_u64(), tables.dead().await), (Some(left), 0));
     }
 
-    async fn what_is_replayed_beside_a_daemon_is_delivered(desk) {
-        fill(&desk).await;
-        let daemon = desk.place.serve();
-        desk.outbox(&["replay", "d-1", "--yes"]).with(0);
+    async fn what_is_replayed_beside_a_daemon_is_delivered(tables) {
+        fill(&tables).await;
+        let daemon = tables.place.serve();
+        tables.outbox(&["replay", "d-1", "--yes"]).with(0);
         daemon.wait_for(|| daemon.handled().contains(&"d-1".to_owned()).then_some(()));
         daemon.end("-TERM").with(0);
-        assert_eq!(desk.status("d-1").await, Some(1));
+        assert_eq!(tables.status("d-1").await, Some(1));
     }
 }
 
 /// An interval longer than any test waits: only a wake-up brings the event.
 #[tokio::test]
 async fn a_replay_wakes_the_daemon_where_the_database_can() {
-    let Some(desk) = on_postgres().await else { return };
+    let Some(tables) = on_postgres().await else { return };
     for id in ["d-1", "d-2", "d-3"] {
-        desk.bury(id, "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
+        tables.bury(id, "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
     }
     let hourly = SETTINGS.replace("interval-ms: 100", "interval-ms: 3600000");
-    std::fs::write(desk.place.file("backstop.yaml"), hourly).unwrap();
-    let daemon = desk.place.serve();
+    std::fs::write(tables.place.file("backstop.yaml"), hourly).unwrap();
+    let daemon = tables.place.serve();
     // The first may be found because it has just started, or just begun to listen; the others are not.
     for (id, handled) in [("d-1", 1), ("d-2", 2), ("d-3", 3)] {
-        desk.outbox(&["replay", id, "--yes"]).with(0);
+        tables.outbox(&["replay", id, "--yes"]).with(0);
         assert_eq!(daemon.until_handled(handled).last().unwrap(), id);
     }
     daemon.end("-TERM").with(0);
@@ -244,24 +245,24 @@ async fn a_replay_wakes_the_daemon_where_the_database_can() {
 
 #[tokio::test]
 async fn ctrl_c_stops_a_replay_between_batches_and_says_how_to_go_on() {
-    let desk = on_sqlite().await.unwrap();
-    desk.bury_many(60).await;
-    let child = desk.start(&["replay", "--all", "--yes", "--rate", "10"]);
-    backstop_testkit::eventually("it has begun", async || desk.dead().await < 60).await;
+    let tables = on_sqlite().await.unwrap();
+    tables.bury_many(60).await;
+    let child = tables.start(&["replay", "--all", "--yes", "--rate", "10"]);
+    backstop_testkit::eventually("it has begun", async || tables.dead().await < 60).await;
     let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let output = child.wait_with_output().unwrap();
     let complained = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{complained}");
     assert!(complained.contains("events were replayed; start again to go on"), "{complained}");
-    assert!(desk.dead().await > 0);
+    assert!(tables.dead().await > 0);
 }
 
 #[tokio::test]
 async fn progress_is_told_while_it_takes_long() {
-    let desk = on_sqlite().await.unwrap();
-    desk.bury_many(30).await;
-    let ended = desk.outbox(&["replay", "--all", "--yes", "--rate", "10"]).with(0);
+    let tables = on_sqlite().await.unwrap();
+    tables.bury_many(30).await;
+    let ended = tables.outbox(&["replay", "--all", "--yes", "--rate", "10"]).with(0);
     assert!(ended.complained.contains(" replayed …\n"), "{}", ended.complained);
 }
 

@@ -8,18 +8,18 @@ use backstop_core::{Clock, SystemClock};
 use backstop_testkit::eventually;
 use backstop_testkit::servers::postgres;
 
-use crate::desk::{Desk, on_mysql, on_postgres, on_sqlite};
 use crate::receiver::Receiver;
 use crate::support::{Ended, Place};
+use crate::tables::{Tables, on_mysql, on_postgres, on_sqlite};
 
 const LOCAL: [&str; 2] = ["--allow-network", "127.0.0.0/8"];
 
-/// Lets the outbox of a desk write its letters to a directory.
-fn with_letters(desk: &Desk) {
-    let settings = crate::desk::SETTINGS.replace("  handlers:", "  dlq: letters\n  handlers:");
+/// Lets the outbox of a tables write its letters to a directory.
+fn with_letters(tables: &Tables) {
+    let settings = crate::tables::SETTINGS.replace("  handlers:", "  dlq: letters\n  handlers:");
     let settings = settings + "dlq: {name: letters, directory: dlq, create: true}\n";
-    std::fs::write(desk.place.file("backstop.yaml"), settings).unwrap();
-    std::fs::create_dir(desk.place.file("dlq")).unwrap();
+    std::fs::write(tables.place.file("backstop.yaml"), settings).unwrap();
+    std::fs::create_dir(tables.place.file("dlq")).unwrap();
 }
 
 /// Writes a letter as an outbox does.
@@ -47,16 +47,16 @@ fn left(place: &Place) -> Vec<String> {
 }
 
 /// A dead row, a done one, one that waits, one that retries; a letter for each, and for one without a row.
-async fn fill(desk: &Desk) {
-    desk.bury("dead", "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
+async fn fill(tables: &Tables) {
+    tables.bury("dead", "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
     for id in ["done", "waiting", "retrying"] {
-        desk.insert(id, "OrderPlaced", "Order").await;
+        tables.insert(id, "OrderPlaced", "Order").await;
     }
-    desk.settle("done", Settlement::Done).await;
+    tables.settle("done", Settlement::Done).await;
     let after = std::time::Duration::from_secs(3_600);
-    desk.settle("retrying", Settlement::Retry { after, error: "http-503: closed".to_owned() }).await;
+    tables.settle("retrying", Settlement::Retry { after, error: "http-503: closed".to_owned() }).await;
     for (number, id) in (0..).zip(["dead", "done", "waiting", "retrying", "gone"]) {
-        letter(&desk.place, number, id, "/outbox/orders");
+        letter(&tables.place, number, id, "/outbox/orders");
     }
 }
 
@@ -67,42 +67,42 @@ fn redrive(place: &Place, to: &str, more: &[&str]) -> Ended {
 backstop_testkit::suite! {
     over { sqlite: on_sqlite, postgres: on_postgres, mysql: on_mysql }
 
-    async fn a_letter_that_arrives_settles_its_row_if_that_is_dead(desk) {
-        with_letters(&desk);
-        fill(&desk).await;
+    async fn a_letter_that_arrives_settles_its_row_if_that_is_dead(tables) {
+        with_letters(&tables);
+        fill(&tables).await;
         // Another system's event may have the same id.
-        letter(&desk.place, 9, "waiting", "/shop");
+        letter(&tables.place, 9, "waiting", "/shop");
         let receiver = Receiver::answering(200);
-        let dry = redrive(&desk.place, &receiver.url(), &["--dry-run"]).with(0);
-        assert!(dry.complained.contains("would send 6") && desk.dead().await == 1, "{}", dry.complained);
-        let ended = redrive(&desk.place, &receiver.url(), &LOCAL).with(0);
+        let dry = redrive(&tables.place, &receiver.url(), &["--dry-run"]).with(0);
+        assert!(dry.complained.contains("would send 6") && tables.dead().await == 1, "{}", dry.complained);
+        let ended = redrive(&tables.place, &receiver.url(), &LOCAL).with(0);
         let told = "6 delivered, 0 failed, 1 row settled as done, 3 rows not dead and left as they are";
         assert!(ended.complained.contains(told), "{}", ended.complained);
         assert!(ended.complained.contains("backstop::audit"), "{}", ended.complained);
         for (id, status) in [("dead", Some(1)), ("done", Some(1)), ("waiting", Some(0)), ("retrying", Some(2)), ("gone", None)] {
-            assert_eq!(desk.status(id).await, status, "{id}");
+            assert_eq!(tables.status(id).await, status, "{id}");
         }
-        assert_eq!(left(&desk.place), [""; 0]);
+        assert_eq!(left(&tables.place), [""; 0]);
     }
 
-    async fn rows_are_left_alone_where_that_is_asked_for_or_the_letter_does_not_arrive(desk) {
-        with_letters(&desk);
-        fill(&desk).await;
+    async fn rows_are_left_alone_where_that_is_asked_for_or_the_letter_does_not_arrive(tables) {
+        with_letters(&tables);
+        fill(&tables).await;
         let receiver = Receiver::answering(422);
-        redrive(&desk.place, &receiver.url(), &LOCAL).with(1);
-        assert_eq!((desk.dead().await, left(&desk.place).len()), (1, 5));
+        redrive(&tables.place, &receiver.url(), &LOCAL).with(1);
+        assert_eq!((tables.dead().await, left(&tables.place).len()), (1, 5));
         receiver.answer(200);
-        let ended = redrive(&desk.place, &receiver.url(), &[&LOCAL[..], &["--leave-rows"]].concat()).with(0);
+        let ended = redrive(&tables.place, &receiver.url(), &[&LOCAL[..], &["--leave-rows"]].concat()).with(0);
         assert!(!ended.complained.contains("rows"), "{}", ended.complained);
-        assert_eq!((desk.dead().await, left(&desk.place).len()), (1, 0));
+        assert_eq!((tables.dead().await, left(&tables.place).len()), (1, 0));
     }
 
-    async fn a_letter_is_brought_back_to_its_outbox_whatever_has_become_of_its_row(desk) {
-        with_letters(&desk);
-        fill(&desk).await;
-        letter(&desk.place, 7, "foreign", "/shop");
-        letter(&desk.place, 8, &"long".repeat(10), "/outbox/orders");
-        let ended = redrive(&desk.place, "outbox:orders", &[]).with(1);
+    async fn a_letter_is_brought_back_to_its_outbox_whatever_has_become_of_its_row(tables) {
+        with_letters(&tables);
+        fill(&tables).await;
+        letter(&tables.place, 7, "foreign", "/shop");
+        letter(&tables.place, 8, &"long".repeat(10), "/outbox/orders");
+        let ended = redrive(&tables.place, "outbox:orders", &[]).with(1);
         for told in [
             "5 delivered, 2 failed",
             "1 row replayed",
@@ -113,15 +113,15 @@ backstop_testkit::suite! {
             assert!(ended.complained.contains(told), "{told}: {}", ended.complained);
         }
         for (id, status) in [("dead", 0), ("done", 1), ("waiting", 0), ("retrying", 2), ("gone", 0)] {
-            assert_eq!(desk.status(id).await, Some(status), "{id}");
+            assert_eq!(tables.status(id).await, Some(status), "{id}");
         }
-        assert_eq!(desk.status("foreign").await, None);
-        assert_eq!(left(&desk.place), ["foreign".to_owned(), "long".repeat(10)]);
-        let only = redrive(&desk.place, "outbox:orders", &["--id", "foreign"]).with(1);
+        assert_eq!(tables.status("foreign").await, None);
+        assert_eq!(left(&tables.place), ["foreign".to_owned(), "long".repeat(10)]);
+        let only = redrive(&tables.place, "outbox:orders", &["--id", "foreign"]).with(1);
         assert!(only.complained.contains("another-source: its source is /shop"), "{}", only.complained);
 
         // The daemon delivers what was brought back.
-        let daemon = desk.place.serve();
+        let daemon = tables.place.serve();
         daemon.wait_for(|| {
             let handled = daemon.handled();
             ["dead", "gone", "waiting"].iter().all(|id| handled.contains(&(*id).to_owned())).then_some(())
@@ -133,11 +133,11 @@ backstop_testkit::suite! {
 
 #[tokio::test]
 async fn a_database_that_is_away_is_known_before_anything_is_sent() {
-    let desk = on_sqlite().await.unwrap();
-    with_letters(&desk);
-    fill(&desk).await;
+    let tables = on_sqlite().await.unwrap();
+    with_letters(&tables);
+    fill(&tables).await;
     let receiver = Receiver::answering(200);
-    let place = desk.place.variable("ORDERS_URL", "postgres://u:hunter2@127.0.0.1:9/shop");
+    let place = tables.place.variable("ORDERS_URL", "postgres://u:hunter2@127.0.0.1:9/shop");
     let ended = redrive(&place, &receiver.url(), &LOCAL).with(1);
     assert!(ended.complained.contains("say --leave-rows to redrive without"), "{}", ended.complained);
     assert!(!ended.complained.contains("hunter2"), "{}", ended.complained);
@@ -151,14 +151,14 @@ async fn a_database_that_is_away_is_known_before_anything_is_sent() {
 
 #[tokio::test]
 async fn a_row_that_the_database_refuses_to_settle_keeps_its_letter() {
-    let desk = on_sqlite().await.unwrap();
-    with_letters(&desk);
-    fill(&desk).await;
+    let tables = on_sqlite().await.unwrap();
+    with_letters(&tables);
+    fill(&tables).await;
     let trigger = "create trigger refuse before update of status on outbox_event when new.status = 1 \
                    begin select raise(abort, 'not today'); end";
-    desk.run(trigger).await;
+    tables.run(trigger).await;
     let receiver = Receiver::answering(200);
-    let ended = redrive(&desk.place, &receiver.url(), &LOCAL).with(1);
+    let ended = redrive(&tables.place, &receiver.url(), &LOCAL).with(1);
     for told in [
         "0 delivered, 0 failed",
         "has arrived, and its row cannot be settled, so nothing was sent behind it",
@@ -166,10 +166,10 @@ async fn a_row_that_the_database_refuses_to_settle_keeps_its_letter() {
     ] {
         assert!(ended.complained.contains(told), "{told}: {}", ended.complained);
     }
-    assert_eq!((left(&desk.place).len(), desk.status("dead").await), (5, Some(3)));
-    desk.run("drop trigger refuse").await;
-    redrive(&desk.place, &receiver.url(), &LOCAL).with(0);
-    assert_eq!((left(&desk.place).len(), desk.status("dead").await), (0, Some(1)));
+    assert_eq!((left(&tables.place).len(), tables.status("dead").await), (5, Some(3)));
+    tables.run("drop trigger refuse").await;
+    redrive(&tables.place, &receiver.url(), &LOCAL).with(0);
+    assert_eq!((left(&tables.place).len(), tables.status("dead").await), (0, Some(1)));
     // Sent by the first run, and once more by the second.
     let sent: Vec<_> =
         std::iter::from_fn(|| receiver.next_in(std::time::Duration::from_millis(200))).collect();
@@ -180,10 +180,10 @@ async fn a_row_that_the_database_refuses_to_settle_keeps_its_letter() {
 #[tokio::test]
 async fn a_letter_that_has_arrived_is_not_sent_again_while_its_row_waits_for_the_database() {
     let Some(database) = postgres().await else { return };
-    let desk = Desk::on(database.url()).await;
-    with_letters(&desk);
-    desk.bury("dead", "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
-    letter(&desk.place, 0, "dead", "/outbox/orders");
+    let tables = Tables::on(database.url()).await;
+    with_letters(&tables);
+    tables.bury("dead", "OrderPlaced", "timeout: no answer", SystemClock.now()).await;
+    letter(&tables.place, 0, "dead", "/outbox/orders");
     let pool = database.pool().await;
     let mut holding = pool.begin().await.unwrap();
     sqlx::query("select 1 from outbox_event where event_id = 'dead' for update")
@@ -193,7 +193,7 @@ async fn a_letter_that_has_arrived_is_not_sent_again_while_its_row_waits_for_the
 
     let receiver = Receiver::answering(200);
     let url = receiver.url();
-    let mut command = desk.place.command(&[&["dlq", "redrive", "dlq", "--to", &url][..], &LOCAL].concat());
+    let mut command = tables.place.command(&[&["dlq", "redrive", "dlq", "--to", &url][..], &LOCAL].concat());
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
     let end = "select count(*) from (select pg_terminate_backend(pid) from pg_stat_activity \
                where wait_event_type = 'Lock' and query like 'update outbox_event%' and datname = current_database()) ended";
@@ -212,7 +212,7 @@ async fn a_letter_that_has_arrived_is_not_sent_again_while_its_row_waits_for_the
         told.iter().any(|line| line.contains("1 delivered, 0 failed, 1 row settled as done")),
         "{told:?}"
     );
-    assert_eq!((left(&desk.place).len(), desk.status("dead").await), (0, Some(1)));
+    assert_eq!((left(&tables.place).len(), tables.status("dead").await), (0, Some(1)));
     assert!(receiver.next().is_some());
     assert!(receiver.next_in(std::time::Duration::from_millis(200)).is_none(), "it was sent once");
     pool.close().await;

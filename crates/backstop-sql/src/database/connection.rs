@@ -130,7 +130,7 @@ macro_rules! sqlx_connection {
                 &self,
             ) -> $crate::BoxFuture<'_, Result<Box<dyn $crate::connection::Connection>, $crate::Error>> {
                 Box::pin(async move {
-                    let connection = self.acquire().await;
+                    let connection = $crate::database::acquire::acquire(self).await;
                     let connection =
                         connection.map_err($crate::Error::database("taking a connection from the pool"))?;
                     Ok(Box::new(connection) as Box<dyn $crate::connection::Connection>)

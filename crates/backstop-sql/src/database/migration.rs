@@ -44,6 +44,8 @@ pub(crate) struct Schema {
     pub(crate) table: TableName,
     /// The column that holds its key: a table without it is somebody else's, and is not touched.
     pub(crate) key: &'static str,
+    /// All columns that the component reads or writes.
+    pub(crate) columns: &'static [&'static str],
     /// In order.
     pub(crate) migrations: &'static [Migration],
 }
@@ -77,9 +79,12 @@ impl Schema {
     }
 
     async fn migrate_if_old(&self, database: &Database) -> Result<(), Error> {
-        // Whoever may not create tables can still be told that there is nothing to create.
-        if self.check_on(database).await.is_ok() {
-            return Ok(());
+        match self.check_on(database).await {
+            // Whoever may not create tables can still be told that there is nothing to create.
+            Ok(()) => return Ok(()),
+            // No migration of ours is open, so none would mend it.
+            Err(error @ Error::ChangedTable { .. }) => return Err(error),
+            Err(_) => {}
         }
         let dialect = database.dialect();
         let mut transaction = database.transaction(Via::Pool, dialect.migration_begin()).await?;
@@ -87,15 +92,18 @@ impl Schema {
         let migrated = self.migrate_locked(dialect, &mut transaction).await;
         // Also after a failure, since the lock may outlive the transaction; the first error is the one that helps.
         let unlocked = dialect.unlock_migrations(&mut transaction).await;
-        migrated.and(unlocked)?;
-        transaction.commit().await
+        let ran = migrated.and_then(|ran| unlocked.map(|()| ran))?;
+        transaction.commit().await?;
+        // A table that was there before may lack more than our migrations add.
+        if ran { self.check_columns(dialect, &mut database.session(Via::Pool).await?).await } else { Ok(()) }
     }
 
+    /// Runs what did not run yet, and tells whether there was anything.
     async fn migrate_locked(
         &self,
         dialect: &dyn Dialect,
         connection: &mut dyn Connection,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         // Now that nobody else migrates: whoever had the lock before may have made the table.
         let is_missing = self.is_missing(dialect, connection).await?;
         run(connection, HISTORY).await?;
@@ -103,6 +111,7 @@ impl Schema {
         self.not_newer(noted)?;
         // A table that somebody dropped is made again from the beginning, whatever was noted of it.
         let current = if is_missing { 0 } else { noted };
+        let mut ran = false;
         for migration in self.migrations.iter().filter(|migration| migration.version > current) {
             tracing::info!(table = %self.table, version = migration.version, "migrating");
             for statement in migration.statements(&self.table) {
@@ -112,8 +121,9 @@ impl Schema {
                 }
             }
             run(connection, &migration.note(&self.table)).await?;
+            ran = true;
         }
-        Ok(())
+        Ok(ran)
     }
 
     /// Whether there is no such table. Asked behind a savepoint, since a statement that fails may end its transaction.
@@ -155,7 +165,24 @@ impl Schema {
         if found < wanted {
             return Err(Error::OldSchema { table: self.table.to_string(), found, wanted });
         }
-        Ok(())
+        self.check_columns(dialect, &mut session).await
+    }
+
+    /// Checks that all columns are there: a migration of another program may have taken one away or renamed it. One that
+    /// was added changes nothing for us.
+    async fn check_columns(
+        &self,
+        dialect: &dyn Dialect,
+        connection: &mut dyn Connection,
+    ) -> Result<(), Error> {
+        let question = format!("select {} from {} where 1 = 0", self.columns.join(", "), self.table);
+        let asked = connection.execute(&Statement::plain(&question)).await;
+        asked.map(drop).map_err(|error| match &error {
+            Error::Database { source, .. } if dialect.explain(source).is_none() && !error.is_outage() => {
+                Error::ChangedTable { table: self.table.to_string(), said: source.to_string() }
+            }
+            _ => error,
+        })
     }
 
     async fn version(&self, dialect: &dyn Dialect, connection: &mut dyn Connection) -> Result<i64, Error> {

@@ -1,6 +1,8 @@
 //! A database, as every component uses it: statements with bound values, moments by its clock, rows that are kept from
 //! others and changed, errors with words that help, locks and migrations. It knows no component's columns.
 
+#[cfg(feature = "_any")]
+pub(crate) mod acquire;
 pub mod connection;
 pub(crate) mod dialect;
 pub(crate) mod lock;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 
+use super::acquire::acquire;
 use super::connection::{Connection, Connections};
 use crate::{BoxFuture, Error, aside};
 
@@ -29,7 +30,7 @@ impl<DB: sqlx::Database> Reserve<DB> {
 
     async fn acquire(&self) -> Result<PoolConnection<DB>, Error> {
         let pool = self.0.clone();
-        let acquired = aside::spawn(async move { pool.acquire().await }).await;
+        let acquired = aside::spawn(async move { acquire(&pool).await }).await;
         let acquired = acquired.unwrap_or(Err(sqlx::Error::WorkerCrashed));
         acquired.map_err(Error::database("taking a connection beside the pool"))
     }

@@ -275,15 +275,18 @@ impl Database {
     }
 }
 
-/// What the pool gives in time, or what is found beside it. The pool's error is the one that counts: the other only tells
-/// that there was no way around it.
+/// What the pool gives in time, or what is found beside it. Where neither gives any, the cause counts if one of them knows
+/// it; otherwise the pool's error: the other only tells that there was no way around it.
 async fn in_time_or<'a, T>(
     pool: BoxFuture<'a, Result<T, Error>>,
     reserve: impl FnOnce() -> BoxFuture<'a, Result<T, Error>>,
 ) -> Result<T, Error> {
     let busy = || Error::database("taking a connection from the pool")(sqlx::Error::PoolTimedOut);
     match timeout(PATIENCE_WITH_POOL, pool).await.unwrap_or_else(|_| Err(busy())) {
-        Err(error) if error.is_busy_pool() => reserve().await.map_err(|_| error),
+        Err(error) if error.is_busy_pool() => reserve().await.map_err(|beside| {
+            let knows = beside.is_outage() && !beside.is_busy_pool();
+            if knows { beside } else { error }
+        }),
         other => other,
     }
 }
@@ -349,5 +352,8 @@ mod tests {
         assert!(matches!(refused, Error::Database { source: sqlx::Error::PoolClosed, .. }), "{refused}");
         let neither = in_time_or(silent(), || failing(sqlx::Error::PoolClosed)).await;
         assert!(neither.unwrap_err().is_outage(), "it is tried again");
+        let gone = || failing(sqlx::Error::Io(std::io::ErrorKind::ConnectionRefused.into()));
+        let told = in_time_or(silent(), gone).await.unwrap_err().to_string();
+        assert!(told.contains("connection refused"), "{told}");
     }
 }

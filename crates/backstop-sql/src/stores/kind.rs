@@ -1,8 +1,8 @@
 //! Which database a URL means.
 
 use super::DatabaseKind;
-use crate::database::migration::Schema;
-use crate::{Error, TableName};
+use crate::outbox::store::SqlStore;
+use crate::{Error, TableName, Tls};
 
 impl DatabaseKind {
     /// The kind that a URL's scheme names. The database need not be compiled in.
@@ -27,8 +27,21 @@ impl DatabaseKind {
     /// # Ok::<(), backstop_sql::Error>(())
     /// ```
     pub fn check(url: &str) -> Result<Self, Error> {
+        Self::check_with(url, &Tls::default())
+    }
+
+    /// Checks a URL and the settings for TLS beside it, as opening them does.
+    ///
+    /// ```
+    /// use backstop_sql::{Tls, TlsMode, store::DatabaseKind};
+    ///
+    /// let tls = Tls { mode: Some(TlsMode::Require), ..Tls::default() };
+    /// let error = DatabaseKind::check_with("sqlite:orders.db", &tls).unwrap_err();
+    /// assert_eq!(error.to_string(), "setting tls is for database servers, and SQLite is a file");
+    /// ```
+    pub fn check_with(url: &str, tls: &Tls) -> Result<Self, Error> {
         let kind = Self::of(url)?;
-        kind.check_url(url)?;
+        kind.check_url(url, tls)?;
         Ok(kind)
     }
 
@@ -45,7 +58,7 @@ impl DatabaseKind {
     /// # Ok::<(), backstop_sql::Error>(())
     /// ```
     pub fn migrations(self, table: &TableName) -> Result<String, Error> {
-        Ok(Schema { table: table.clone(), key: "event_id", migrations: self.outbox()?.migrations }.script())
+        Ok(SqlStore::schema_of(table, self.outbox()?).script())
     }
 }
 

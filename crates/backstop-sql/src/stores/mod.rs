@@ -8,7 +8,7 @@ macro_rules! databases {
         /// Opening a database: a module for each that is compiled in.
         pub mod opening {
             $(#[cfg(feature = $feature)] $(#[$doc])* pub mod $folder {
-                pub use crate::stores::$folder::open::{open, open_sized};
+                pub use crate::stores::$folder::open::{open, open_sized, open_with};
             })*
         }
 
@@ -45,9 +45,9 @@ macro_rules! databases {
                 Error::Feature { database: self.name(), feature }
             }
 
-            fn check_url(self, url: &str) -> Result<(), Error> {
+            fn check_url(self, url: &str, tls: &Tls) -> Result<(), Error> {
                 match self {
-                    $(#[cfg(feature = $feature)] Self::$Kind => $folder::open::options(url).map(drop),)*
+                    $(#[cfg(feature = $feature)] Self::$Kind => $folder::open::options(url, tls).map(drop),)*
                     _ => Err(self.missing()),
                 }
             }
@@ -59,10 +59,15 @@ macro_rules! databases {
                 }
             }
 
-            pub(crate) async fn connect(self, url: &str, table: TableName) -> Result<SqlStore, Error> {
+            pub(crate) async fn connect(
+                self,
+                url: &str,
+                tls: &Tls,
+                table: TableName,
+            ) -> Result<SqlStore, Error> {
                 match self {
                     $(#[cfg(feature = $feature)]
-                    Self::$Kind => Ok(SqlStore::on($folder::open::open_url(url).await?, table)),)*
+                    Self::$Kind => Ok(SqlStore::on($folder::open::open_url(url, tls).await?, table)),)*
                     _ => Err(self.missing()),
                 }
             }
@@ -71,6 +76,8 @@ macro_rules! databases {
 }
 
 mod kind;
+#[cfg(feature = "_server")]
+mod tls;
 #[cfg(feature = "_any")]
 mod url;
 
@@ -82,7 +89,7 @@ use crate::database::lock::{Right, Share};
 use crate::outbox::store::SqlStore;
 use crate::outbox::store::words::Words;
 use crate::wake_up::WakeUps;
-use crate::{BoxFuture, Error, TableName};
+use crate::{BoxFuture, Error, TableName, Tls};
 
 databases! {
     /// MySQL or MariaDB.

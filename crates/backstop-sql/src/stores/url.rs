@@ -2,14 +2,15 @@
 //! be a password.
 
 use std::borrow::Cow;
+use std::fs::File;
 use std::path::Path;
-#[cfg(feature = "_server")]
-use std::time::Duration;
 
 #[cfg(feature = "_server")]
-use sqlx::{ConnectOptions, Connection, Database, Pool, pool::PoolOptions};
+use sqlx::{Connection, Database, Pool, pool::PoolOptions};
 
-use crate::Error;
+#[cfg(feature = "_server")]
+use crate::database::acquire::cause;
+use crate::{Error, TlsMode};
 
 /// How the URLs of a database are written.
 pub(super) struct Form {
@@ -20,13 +21,15 @@ pub(super) struct Form {
 }
 
 /// What a parameter may be.
-#[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "files need fewer"))]
+#[allow(dead_code, reason = "a database needs some of them")]
 pub(super) enum Takes {
     Anything,
     /// One of these, in whichever case.
     OneOf(&'static [&'static str]),
-    /// A file, or what would stand in it.
-    File,
+    /// How connections are encrypted: one of these words, in whichever case.
+    Mode(&'static [(&'static str, TlsMode)]),
+    /// A file with certificates or a key, or what would stand in it: the setting that says the same.
+    Pem(&'static str),
 }
 
 impl Form {
@@ -90,17 +93,42 @@ impl Form {
                 return Err(format!("it has {which} that is not known; known are {}", known.join(", ")));
             };
             let value = decoded(value.unwrap_or_default());
+            let not_one_of =
+                |words: &[&str]| format!("its parameter {name} must be one of {}", words.join(", "));
             match takes {
                 Takes::Anything => {}
                 Takes::OneOf(words) => {
                     if !words.contains(&value.to_ascii_lowercase().as_str()) {
-                        return Err(format!("its parameter {name} must be one of {}", words.join(", ")));
+                        return Err(not_one_of(words));
                     }
                 }
-                Takes::File => check_file(&format!("its parameter {name}"), Path::new(&*value))?,
+                Takes::Mode(words) => {
+                    if !words.iter().any(|(word, _)| *word == value.to_ascii_lowercase()) {
+                        return Err(not_one_of(&words.iter().map(|(word, _)| *word).collect::<Vec<_>>()));
+                    }
+                }
+                Takes::Pem(_) => {
+                    let what = format!("its parameter {name}");
+                    check_file(&what, Path::new(&*value))?;
+                    if !is_content(&value) {
+                        File::open(&*value)
+                            .map_err(|error| format!("{what} names a file that cannot be read: {error}"))?;
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// The parameters of a URL that this form knows, as drivers read them.
+    #[cfg(feature = "_server")]
+    pub(super) fn parameters<'a>(
+        &'a self,
+        url: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a Takes, Cow<'a, str>)> {
+        let query = url.split_once('?').map_or("", |(_, query)| query);
+        let named = query.split('&').filter_map(|parameter| parameter.split_once('='));
+        named.filter_map(|(name, value)| Some((name, self.takes(name)?, decoded(value))))
     }
 
     fn takes(&self, name: &str) -> Option<&Takes> {
@@ -118,14 +146,17 @@ const ENCODE: &str = "in a user name or password write @ as %40, : as %3A, / as 
 
 /// Refuses what a driver would wait for, as for a pipe that nobody writes to. What is not there is for the driver to tell.
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), String> {
-    let text = path.to_string_lossy();
-    let is_content = text.trim_start().starts_with("-----BEGIN");
     match path.metadata() {
-        Ok(found) if !is_content && !found.is_file() => {
+        Ok(found) if !is_content(&path.to_string_lossy()) && !found.is_file() => {
             Err(format!("{what} names something that is no regular file"))
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a text is what would stand in a file with certificates or a key.
+pub(super) fn is_content(text: &str) -> bool {
+    text.trim_start().starts_with("-----BEGIN")
 }
 
 /// A pool with one connection, or why there is none.
@@ -137,13 +168,7 @@ pub(super) async fn connect<DB: Database>(
 ) -> Result<Pool<DB>, Error> {
     let source = match pool.connect_with(options.clone()).await {
         Ok(pool) => return Ok(pool),
-        // The pool says that it waited. One more try says for what.
-        Err(sqlx::Error::PoolTimedOut) => {
-            match tokio::time::timeout(Duration::from_secs(1), options.connect()).await {
-                Ok(Err(cause)) => cause,
-                _ => sqlx::Error::PoolTimedOut,
-            }
-        }
+        Err(sqlx::Error::PoolTimedOut) => cause::<DB>(&options).await,
         Err(source) => source,
     };
     Err(Error::connecting(server, source))
@@ -187,7 +212,8 @@ mod tests {
         names_server: true,
         parameters: &[
             ("mode", Takes::OneOf(&["on", "off"])),
-            ("ca", Takes::File),
+            ("tls", Takes::Mode(&[("must", TlsMode::Require), ("full", TlsMode::VerifyFull)])),
+            ("ca", Takes::Pem("ca")),
             ("options", Takes::Anything),
             ("options[…]", Takes::Anything),
         ],
@@ -205,7 +231,7 @@ mod tests {
             "db:///d",
             "db://u:p@h:1/d?mode=ON&options=a@b&options[x]=y&",
             "db://u:p%2F@h/d%40?ca=-----BEGIN+CERTIFICATE",
-            "db://u@tenant:p@h/d?ca=/no/such/file",
+            "db://u@tenant:p@h/d?tls=FULL",
         ] {
             assert_eq!(told(&SERVER, url), "", "{url}");
         }
@@ -228,6 +254,8 @@ mod tests {
             ("db://h/d?h%75nter2=1", "a parameter that is not known"),
             ("db://h/d?sslpasswrod=hunter2", "the parameter sslpasswrod that is not known"),
             ("db://h/d?mode=hunter2", "its parameter mode must be one of on, off"),
+            ("db://h/d?tls=hunter2", "its parameter tls must be one of must, full"),
+            ("db://h/d?ca=/no/such/file", "its parameter ca names a file that cannot be read: No such file"),
             ("db://h/d?ca=%2Fdev%2Fnull", "its parameter ca names something that is no regular file"),
         ] {
             let told = told(&SERVER, url);

@@ -86,9 +86,9 @@ database_suite! {
             let outbox = node(&place.pool, several, &told, &recorder).await;
             let mut tx = outbox.begin().await.unwrap();
             tx.append(named("a")).await.unwrap();
-            sqlx::query("savepoint mine").execute(&mut *tx).await.unwrap();
+            sqlx::raw_sql("savepoint mine").execute(&mut *tx).await.unwrap();
             tx.append_all(vec![named("b"), named("c")]).await.unwrap();
-            sqlx::query("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
+            sqlx::raw_sql("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
             tx.commit().await.unwrap();
             until_last(&outbox, &recorder).await;
             assert_eq!((recorder.ids(), told.counts()), (vec!["a".to_owned(), "last".to_owned()], (2, 2)));
@@ -106,9 +106,9 @@ database_suite! {
         let appended = outbox.writer().append(&mut inner, named("b")).await.unwrap();
         inner.rollback().await.unwrap();
         appended.rolled_back();
-        sqlx::query("savepoint mine").execute(&mut *tx).await.unwrap();
+        sqlx::raw_sql("savepoint mine").execute(&mut *tx).await.unwrap();
         tx.append(named("c")).await.unwrap();
-        sqlx::query("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
+        sqlx::raw_sql("rollback to savepoint mine").execute(&mut *tx).await.unwrap();
         tx.commit().await.unwrap();
         until_last(&outbox, &recorder).await;
         assert_eq!(recorder.ids(), ["last"]);
@@ -120,7 +120,7 @@ database_suite! {
             let (recorder, told) = (Recording::new(), Told::default());
             let outbox = node(&place.pool, several, &told, &recorder).await;
             let table = table(several);
-            let text = |text: String| sqlx::query(AssertSqlSafe(text));
+            let text = |text: String| sqlx::raw_sql(AssertSqlSafe(text));
             let mut tx = outbox.begin().await.unwrap();
             for (id, undone) in [("a", "rollback to savepoint mine".to_owned()), ("b", format!("delete from {table} where event_id = 'b'"))] {
                 text("savepoint mine".to_owned()).execute(&mut *tx).await.unwrap();

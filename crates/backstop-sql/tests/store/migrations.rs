@@ -36,8 +36,8 @@ fn migrates(kind: DatabaseKind) -> (&'static str, &'static str, &'static str) {
         }
         DatabaseKind::Mysql => (
             "start transaction",
-            "do get_lock(concat('backstop.migration.', md5(database())), 10)",
-            "do release_lock(concat('backstop.migration.', md5(database())))",
+            "do get_lock(concat('backstop.migration.', left(sha2(database(), 256), 32)), 10)",
+            "do release_lock(concat('backstop.migration.', left(sha2(database(), 256), 32)))",
         ),
     }
 }

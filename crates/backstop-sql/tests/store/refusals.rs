@@ -129,6 +129,26 @@ database_suite! {
         assert!(error.to_string().contains("last_error"), "{error}");
     }
 
+    /// What the migration of another program may do to it.
+    async fn a_column_that_is_missing_is_told_before_anything_starts_and_one_more_is_no_matter(it) {
+        it.store.migrate().await.unwrap();
+        it.insert(&events("a")).await;
+        it.run("alter table outbox_event add column region varchar(10)").await;
+        it.store.check().await.unwrap();
+        it.store.migrate().await.unwrap();
+        it.insert(&[event("b", 1)]).await;
+
+        it.run("alter table outbox_event rename column last_error to the_last_error").await;
+        for (question, error) in [("check", it.store.check().await), ("migrate", it.store.migrate().await)] {
+            let error = error.expect_err(question);
+            assert!(matches!(&error, Error::ChangedTable { table, .. } if table == "outbox_event"), "{question}: {error}");
+            assert!(error.to_string().contains("last_error"), "{error}");
+        }
+        it.run("alter table outbox_event rename column the_last_error to last_error").await;
+        it.store.check().await.unwrap();
+        assert_eq!(ids(&it.poll(10, 10).await), "ab");
+    }
+
     async fn rights_that_are_missing_are_known_before_they_are_needed(it) {
         it.store.migrate().await.unwrap();
         it.insert(&events("a")).await;

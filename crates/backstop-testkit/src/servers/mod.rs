@@ -1,9 +1,9 @@
 //! A place of its own for each test, so that tests run side by side: a fresh database, prefix or directory.
 //!
 //! The servers are those that the variables `BACKSTOP_TEST_POSTGRES_URL`, `BACKSTOP_TEST_PGBOUNCER_URL`,
-//! `BACKSTOP_TEST_MYSQL_URL` and `BACKSTOP_TEST_KAFKA_BOOTSTRAP` name, or else the file
-//! `target/services/env` of the workspace, one `NAME=value` per line. Where a server does not answer, the
-//! test is [marked as skipped](crate::skip()) and gets `None`:
+//! `BACKSTOP_TEST_MYSQL_URL`, `BACKSTOP_TEST_ORACLE_MYSQL_URL` and `BACKSTOP_TEST_KAFKA_BOOTSTRAP` name, or else the
+//! file `target/services/env` of the workspace, one `NAME=value` per line. Where a server does not answer, the test is
+//! [marked as skipped](crate::skip()) and gets `None`:
 //!
 //! ```no_run
 //! # #[cfg(feature = "postgres")]
@@ -48,7 +48,7 @@ pub use kafka::{KafkaSpace, kafka};
 #[cfg(feature = "kafka")]
 pub use kafka_client::FoundRecord;
 #[cfg(feature = "mysql")]
-pub use mysql::{MysqlDatabase, mysql};
+pub use mysql::{MysqlDatabase, mysql, oracle_mysql};
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresDatabase, postgres};
 #[cfg(feature = "postgres")]

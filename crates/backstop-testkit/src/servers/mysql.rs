@@ -14,6 +14,9 @@ use crate::url;
 const SERVICE: Service =
     Service { label: "MySQL or MariaDB", folder: "mysql", variable: "BACKSTOP_TEST_MYSQL_URL" };
 
+const ORACLE: Service =
+    Service { label: "Oracle's MySQL", folder: "oracle-mysql", variable: "BACKSTOP_TEST_ORACLE_MYSQL_URL" };
+
 /// A fresh MySQL database, dropped with whoever is still connected when this value is dropped.
 ///
 /// ```no_run
@@ -39,15 +42,29 @@ pub struct MysqlDatabase {
 ///
 /// If the server answers but lets us make no database.
 pub async fn mysql() -> Option<MysqlDatabase> {
+    fresh(&SERVICE).await
+}
+
+/// Makes a fresh database on the server of `BACKSTOP_TEST_ORACLE_MYSQL_URL`, for what Oracle's MySQL and MariaDB do in
+/// different ways; `None` if there is no such server, and then the test is marked as [skipped](crate::skip()).
+///
+/// # Panics
+///
+/// If the server answers but lets us make no database.
+pub async fn oracle_mysql() -> Option<MysqlDatabase> {
+    fresh(&ORACLE).await
+}
+
+async fn fresh(service: &Service) -> Option<MysqlDatabase> {
     static TIDIED: AtomicBool = AtomicBool::new(false);
-    let server_url = SERVICE.place()?;
-    let mut connection = connect(&SERVICE, &server_url).await?;
+    let server_url = service.place()?;
+    let mut connection = connect(service, &server_url).await?;
     if !TIDIED.swap(true, Ordering::Relaxed) {
         drop_left_behind(&mut connection).await;
     }
     let name = name::fresh('_');
     if let Err(error) = create(&mut connection, &name).await {
-        panic!("cannot create a database on the server of {}: {error}", SERVICE.variable);
+        panic!("cannot create a database on the server of {}: {error}", service.variable);
     }
     Some(MysqlDatabase { server_url, name })
 }

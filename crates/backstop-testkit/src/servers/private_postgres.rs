@@ -2,18 +2,25 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use sqlx::{AssertSqlSafe, raw_sql};
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use super::guarded::{Guarded, PATIENCE, free_port};
 use super::{Directory, directory};
 use crate::skip;
+#[cfg(feature = "tls")]
+use crate::{
+    certificates::{Authority, Certified},
+    eventually,
+};
 
 /// A PostgreSQL server of the test's own, on a free port of the loopback address, with a server's defaults:
 /// what it has committed survives it. It ends with this value, and its data goes with it.
@@ -55,6 +62,51 @@ impl PrivatePostgres {
     /// Sets a variable of the server's environment, from the next start on.
     pub fn set_environment(&mut self, name: impl Into<String>, value: impl Into<OsString>) {
         self.environment.push((name.into(), value.into()));
+    }
+
+    /// Switches TLS on: from now on the server shows this certificate, and clients' certificates are checked by the
+    /// authority's.
+    ///
+    /// # Panics
+    ///
+    /// If it does not.
+    #[cfg(feature = "tls")]
+    pub async fn encrypt(&self, authority: &Authority, shown: &Certified) {
+        let files = [
+            ("ssl_cert_file", self.write("server.crt", &shown.certificate)),
+            ("ssl_key_file", self.write("server.key", &shown.key)),
+            ("ssl_ca_file", self.write("ca.crt", &authority.pem())),
+        ];
+        let mut admin = PgConnection::connect(&self.url()).await.expect("a server that runs");
+        for (setting, file) in files {
+            let set = format!("ALTER SYSTEM SET {setting} = '{}'", file.display());
+            raw_sql(AssertSqlSafe(set)).execute(&mut admin).await.expect("a setting");
+        }
+        raw_sql("ALTER SYSTEM SET ssl = on").execute(&mut admin).await.expect("a setting");
+        raw_sql("SELECT pg_reload_conf()").execute(&mut admin).await.expect("a signal to itself");
+        // It reads its settings a moment later.
+        let has_tls = || async {
+            let loaded = sqlx::query_scalar(
+                "SELECT current_setting('ssl_cert_file') <> '' AND current_setting('ssl') = 'on'",
+            );
+            loaded.fetch_one(&mut PgConnection::connect(&self.url()).await?).await
+        };
+        eventually("PostgreSQL has TLS", async || has_tls().await.is_ok_and(|has: bool| has)).await;
+    }
+
+    /// Writes a file that the server alone may read, as it wants its keys to be, and tells where it is.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room for it.
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.home.file(name);
+        let _ = fs::remove_file(&path);
+        let written = fs::write(&path, text)
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)))
+            .and_then(|()| self.account.map_or(Ok(()), |(uid, gid)| chown(&path, Some(uid), Some(gid))));
+        written.unwrap_or_else(|error| panic!("cannot write {}: {error}", path.display()));
+        path
     }
 
     /// Starts the server again, and waits until it answers.

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::{Holder, Right, Share};
 use crate::database::TableName;
+use crate::database::acquire::acquire;
 use crate::error::is_of_a_pooler;
 use crate::{BoxFuture, Error};
 
@@ -66,7 +67,7 @@ pub(crate) async fn detached<DB: sqlx::Database>(
             return Ok(connection?.detach());
         }
     }
-    Ok(pool.acquire().await?.detach())
+    Ok(acquire(pool).await?.detach())
 }
 
 /// So many that were given up are remembered; by then the server has ended those before, or soon will.

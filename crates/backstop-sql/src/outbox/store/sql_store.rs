@@ -24,7 +24,27 @@ use crate::database::{Database, Via};
 use crate::statement::{Statement, Value};
 use crate::stores::{DatabaseKind, Supported};
 use crate::wake_up::WakeUps;
-use crate::{BoxFuture, Error, TableName, TimeZone};
+use crate::{BoxFuture, Error, TableName, TimeZone, Tls};
+
+/// All columns.
+const COLUMNS: [&str; 16] = [
+    KEY,
+    "event_type",
+    "aggregate_type",
+    "aggregate_id",
+    "tenant_id",
+    "payload",
+    "headers",
+    "status",
+    "attempts",
+    "available_at",
+    "created_at",
+    "done_at",
+    "last_error",
+    "locked_by",
+    "locked_at",
+    "claim_seq",
+];
 
 /// The columns that hold moments.
 const MOMENTS: [&str; 4] = ["available_at", "created_at", "done_at", "locked_at"];
@@ -80,7 +100,12 @@ impl SqlStore {
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn connect(url: &str, table: TableName) -> Result<Self, Error> {
-        DatabaseKind::of(url)?.connect(url, table).await
+        Self::connect_with(url, &Tls::default(), table).await
+    }
+
+    /// [`connect`](Self::connect), with TLS as the settings say.
+    pub async fn connect_with(url: &str, tls: &Tls, table: TableName) -> Result<Self, Error> {
+        DatabaseKind::of(url)?.connect(url, tls, table).await
     }
 
     /// Writes and reads headers with a codec of one's own. Defaults to [`Json`].
@@ -133,7 +158,12 @@ impl SqlStore {
     }
 
     fn schema(&self) -> Schema {
-        Schema { table: self.table.clone(), key: KEY, migrations: self.words.migrations }
+        Self::schema_of(&self.table, self.words)
+    }
+
+    /// The table of that name on a database.
+    pub(crate) fn schema_of(table: &TableName, words: &Words) -> Schema {
+        Schema { table: table.clone(), key: KEY, columns: &COLUMNS, migrations: words.migrations }
     }
 
     pub(super) async fn check_zone(&self) -> Result<(), Error> {

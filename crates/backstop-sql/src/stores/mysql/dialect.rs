@@ -149,7 +149,7 @@ impl Dialect for MysqlDialect {
     fn lock_migrations<'a>(&'a self, connection: &'a mut dyn Connection) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
             let mut lock = Statement::new(self.marks());
-            lock.push("select get_lock(concat('backstop.migration.', md5(database())), ");
+            lock.push("select get_lock(concat('backstop.migration.', left(sha2(database(), 256), 32)), ");
             lock.bind(PATIENCE.as_secs().cast_signed()).push(")");
             let answer = connection.fetch(&lock, &[Column::Int]).await?;
             match answer.first().map(Vec::as_slice) {
@@ -164,7 +164,7 @@ impl Dialect for MysqlDialect {
         connection: &'a mut dyn Connection,
     ) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            let unlock = "do release_lock(concat('backstop.migration.', md5(database())))";
+            let unlock = "do release_lock(concat('backstop.migration.', left(sha2(database(), 256), 32)))";
             connection.execute(&Statement::plain(unlock)).await.map(drop)
         })
     }

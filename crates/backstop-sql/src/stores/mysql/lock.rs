@@ -23,7 +23,7 @@ const LET_GO: &str = "select release_lock(?)";
 const IS_MINE: &str = "select is_used_lock(?) = connection_id()";
 
 /// The name of a table's locks. MySQL keeps them for the whole server, under at most 64 characters.
-const NAME: &str = "select md5(concat(database(), '.', ?))";
+const NAME: &str = "select left(sha2(concat(database(), '.', ?), 256), 32)";
 
 /// The lock of a node that is alone.
 fn alone(name: &str) -> String {

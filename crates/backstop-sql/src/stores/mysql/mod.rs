@@ -13,6 +13,7 @@ use sqlx::{MySql, Pool, Transaction};
 use super::Supported;
 use crate::connection::Connections;
 use crate::database::reserve::Reserve;
+use crate::database::acquire::told;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
 use crate::outbox::store::words::Words;
@@ -36,7 +37,7 @@ impl Supported for MySql {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        Box::pin(async move { pool.begin_with(dialect::BEGIN_TO_APPEND).await })
+        Box::pin(async move { told(pool, pool.begin_with(dialect::BEGIN_TO_APPEND).await).await })
     }
 
     fn right<'a>(

@@ -13,6 +13,7 @@ use sqlx::{Pool, Postgres, Transaction};
 use super::Supported;
 use crate::connection::Connections;
 use crate::database::reserve::Reserve;
+use crate::database::acquire::told;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
 use crate::outbox::store::words::Words;
@@ -38,7 +39,7 @@ impl Supported for Postgres {
     }
 
     fn begin(pool: &Pool<Self>) -> BoxFuture<'_, Result<Transaction<'static, Self>, sqlx::Error>> {
-        Box::pin(pool.begin())
+        Box::pin(async move { told(pool, pool.begin().await).await })
     }
 
     fn wake_ups(pool: &Pool<Self>, table: &TableName) -> Option<Arc<dyn WakeUps>> {

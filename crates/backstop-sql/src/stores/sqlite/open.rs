@@ -6,8 +6,8 @@ use std::time::Duration;
 use sqlx::SqlitePool;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 
-use crate::Error;
 use crate::stores::url::{Form, Takes};
+use crate::{Error, SettingFault, Tls};
 
 /// SQLite has one writer; more connections only let more readers in.
 const CONNECTIONS: u32 = 4;
@@ -30,18 +30,27 @@ pub async fn open(path: impl AsRef<Path>) -> Result<SqlitePool, Error> {
 }
 
 /// Opens the file that a URL names.
-pub(crate) async fn open_url(url: &str) -> Result<SqlitePool, Error> {
-    open_sized(url, CONNECTIONS).await
+pub(crate) async fn open_url(url: &str, tls: &Tls) -> Result<SqlitePool, Error> {
+    open_with(url, CONNECTIONS, tls).await
 }
 
 /// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most so many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<SqlitePool, Error> {
-    connect(options(url)?, connections).await
+    open_with(url, connections, &Tls::default()).await
+}
+
+/// [`open_sized`], and the same settings as for servers: none of them may be given.
+pub async fn open_with(url: &str, connections: u32, tls: &Tls) -> Result<SqlitePool, Error> {
+    connect(options(url, tls)?, connections).await
 }
 
 /// How the file of a URL is opened.
-pub(crate) fn options(url: &str) -> Result<SqliteConnectOptions, Error> {
+pub(crate) fn options(url: &str, tls: &Tls) -> Result<SqliteConnectOptions, Error> {
     FORM.check(url)?;
+    if *tls != Tls::default() {
+        let rule = "is for database servers, and SQLite is a file".to_owned();
+        return Err(Error::Settings { faults: vec![SettingFault { group: String::new(), setting: "tls", rule }] });
+    }
     let options: SqliteConnectOptions = url.parse().map_err(|_| FORM.unreadable())?;
     // As with a path, unless the URL says what it wants.
     let says =

@@ -13,7 +13,7 @@ use backstop_testkit::servers;
 use crate::support::{Ended, Place};
 
 /// A settings file with one outbox, and its table.
-pub(crate) struct Desk {
+pub(crate) struct Tables {
     pub(crate) place: Place,
     pub(crate) store: SqlStore,
     url: String,
@@ -31,22 +31,22 @@ outbox:
 server: {address: '127.0.0.1:0'}
 ";
 
-pub(crate) async fn on_sqlite() -> Option<Desk> {
+pub(crate) async fn on_sqlite() -> Option<Tables> {
     let database = servers::sqlite();
-    Some(Desk::open(database.url(), database).await)
+    Some(Tables::open(database.url(), database).await)
 }
 
-pub(crate) async fn on_postgres() -> Option<Desk> {
+pub(crate) async fn on_postgres() -> Option<Tables> {
     let database = servers::postgres().await?;
-    Some(Desk::open(database.url(), database).await)
+    Some(Tables::open(database.url(), database).await)
 }
 
-pub(crate) async fn on_mysql() -> Option<Desk> {
+pub(crate) async fn on_mysql() -> Option<Tables> {
     let database = servers::mysql().await?;
-    Some(Desk::open(database.url(), database).await)
+    Some(Tables::open(database.url(), database).await)
 }
 
-impl Desk {
+impl Tables {
     /// On the database of that URL, which the caller keeps.
     pub(crate) async fn on(url: String) -> Self {
         Self::open(url, ()).await
