@@ -72,14 +72,7 @@ mod tests {
     use super::*;
 
     fn checkup(healths: impl IntoIterator<Item = Health>) -> Status {
-        let report = |health| Report {
-            kind: "outbox",
-            name: "orders".into(),
-            health,
-            places: vec![],
-            flows: vec![],
-            troubled: vec![],
-        };
+        let report = |health| Report::of("outbox", "orders", health);
         Checkup::of(healths.into_iter().map(report).collect()).status
     }
 

@@ -22,16 +22,7 @@
 //!
 //! impl Inspect for Orders {
 //!     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
-//!         Box::pin(async {
-//!             Report {
-//!                 kind: "outbox",
-//!                 name: "orders".into(),
-//!                 health: Health::Up,
-//!                 places: vec![],
-//!                 flows: vec![],
-//!                 troubled: vec![],
-//!             }
-//!         })
+//!         Box::pin(async { Report::of("outbox", "orders", Health::Up) })
 //!     }
 //! }
 //!

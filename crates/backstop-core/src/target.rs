@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
+use crate::inspect::Paused;
 use crate::redact::redacted;
 use crate::retry::Jitter;
-use crate::{Failure, Outcome, telemetry};
+use crate::{Failure, Outcome, Timestamp, telemetry};
 
 pub use config::{Config, DEFAULT_SOURCE, default_breaker};
 pub use verdict::{Verdict, unwritable};
@@ -108,6 +109,8 @@ struct Availability {
     disabled: bool,
     /// Why the last request that says something about the target went wrong; none after a good one.
     trouble: Option<String>,
+    /// Since when it is not available, while it is not.
+    since: Option<Timestamp>,
 }
 
 /// What can be said about a target.
@@ -126,7 +129,8 @@ impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let breaker = Breaker::new(config.breaker.clone());
-        let availability = Availability { breaker, held_until: None, disabled: false, trouble: None };
+        let availability =
+            Availability { breaker, held_until: None, disabled: false, trouble: None, since: None };
         let name = name.into();
         let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
@@ -149,6 +153,32 @@ impl Target {
     /// Whether it is called now, and if not, why.
     pub fn status(&self) -> Status {
         self.availability().status(self.0.clock.ticks())
+    }
+
+    /// Why its events are not sent now, and since when; none while it is called.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backstop_core::SystemClock;
+    /// # use backstop_core::target::{Config, Target};
+    /// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
+    /// assert_eq!(target.paused(), None);
+    /// target.disable();
+    /// assert_eq!(target.paused().unwrap().state, "disabled");
+    /// ```
+    pub fn paused(&self) -> Option<Paused> {
+        let mut availability = self.availability();
+        let status = availability.status(self.0.clock.ticks());
+        let (state, why) = match status {
+            Status::Available => return None,
+            Status::Unavailable(why) => ("unavailable", why),
+            Status::Disabled => (
+                "disabled",
+                availability.trouble.clone().unwrap_or_else(|| "somebody disabled it".to_owned()),
+            ),
+        };
+        let since = availability.since.unwrap_or_else(|| self.0.clock.now());
+        Some(Paused { state, why, since })
     }
 
     /// A relay's answer as that of a sink. What is deferred has failed there: whoever calls a sink keeps what it does not
@@ -176,7 +206,10 @@ impl Target {
 
     /// Stops sending. Its events are deferred until it is enabled again.
     pub fn disable(&self) {
-        self.availability().disabled = true;
+        let mut availability = self.availability();
+        availability.disabled = true;
+        availability.note_since(&Status::Disabled, &*self.0.clock);
+        drop(availability);
         self.0.metrics.available.set(0);
     }
 
@@ -185,7 +218,9 @@ impl Target {
         let mut availability = self.availability();
         availability.disabled = false;
         availability.held_until = None;
-        let is_available = availability.status(self.0.clock.ticks()) == Status::Available;
+        let status = availability.status(self.0.clock.ticks());
+        availability.note_since(&status, &*self.0.clock);
+        let is_available = status == Status::Available;
         drop(availability);
         self.0.metrics.available.set(u64::from(is_available));
     }
@@ -253,6 +288,14 @@ impl Availability {
             Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked us to wait".to_owned()))
         } else {
             Status::Available
+        }
+    }
+
+    /// Keeps the moment at which it ceased to be available.
+    fn note_since(&mut self, status: &Status, clock: &dyn Clock) {
+        match status {
+            Status::Available => self.since = None,
+            _ => _ = self.since.get_or_insert_with(|| clock.now()),
         }
     }
 
@@ -334,6 +377,7 @@ impl Permit {
             availability.trouble = None;
         }
         let (after, status) = (availability.breaker.state(), availability.status(now));
+        availability.note_since(&status, &**clock);
         // Whoever reads the log may be slow, and nobody else should wait for that.
         drop(availability);
         tell_changes(target.name(), before, after, &status);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use backstop_admin::Admin;
-use backstop_core::inspect::{Count, Flow, Health, Place, Report, Troubled};
+use backstop_core::inspect::{Count, Flow, Health, Paused, Place, Report, Route, Times, Troubled};
 use backstop_core::{Clock, SystemClock};
 use serde_json::json;
 
@@ -64,6 +64,15 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
         places: vec![Place { name: "dead", meaning: "Given up.", count: Count::up_to(100, 250) }],
         flows: vec![Flow { name: "delivered", meaning: "Handled.", total: 7 }],
         troubled: vec![troubled],
+        routes: vec![Route {
+            name: hostile.into(),
+            waiting: Count::exactly(3),
+            retrying: Count::exactly(0),
+            dead: Count::up_to(100, 250),
+            oldest_due: Some(now),
+            paused: Some(Paused { state: "unavailable", why: hostile.into(), since: now }),
+        }],
+        times: vec![Times { name: "waiting", meaning: "Due.", bounds: &[0.5, 1.0], counts: vec![4, 0, 1] }],
         ..report(hostile, Health::Up)
     });
     let answer = Open::watching([Arc::new(component) as _]).await.get("/api/v1/components").await;
@@ -85,6 +94,15 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             "occurred_at": now,
             "next_attempt_at": null,
         }],
+        "routes": [{
+            "name": hostile,
+            "waiting": {"events": 3, "capped": false},
+            "retrying": {"events": 0, "capped": false},
+            "dead": {"events": 100, "capped": true},
+            "oldest_due": now,
+            "paused": {"state": "unavailable", "why": hostile, "since": now},
+        }],
+        "times": [{"name": "waiting", "meaning": "Due.", "bounds": [0.5, 1.0], "counts": [4, 0, 1]}],
     }]);
     assert_eq!(answer.json(), expected);
 }
@@ -126,7 +144,9 @@ async fn the_page_and_everything_it_names_are_served() {
         "dom.js",
         "history.js",
         "mark.svg",
+        "routes.js",
         "style.css",
+        "times.js",
         "token.js",
         "troubled.js",
         "words.js",
@@ -143,7 +163,7 @@ fn references(text: &str, openings: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn no_script_writes_markup_from_text() {
     let dashboard = Open::watching([]).await;
-    for name in ["app", "component", "dom", "history", "token", "troubled", "words"] {
+    for name in ["app", "component", "dom", "history", "routes", "times", "token", "troubled", "words"] {
         let script = dashboard.get(&format!("/assets/{name}.js")).await.body;
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".style."] {
             assert!(!script.contains(sink), "{name}.js uses {sink}");

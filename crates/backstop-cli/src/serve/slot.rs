@@ -28,14 +28,7 @@ impl Inspect for Slot {
         match self.inspect.get() {
             Some(inspect) => inspect.report(),
             None => Box::pin(async {
-                Report {
-                    kind: self.kind,
-                    name: self.name.clone(),
-                    health: Health::Down("it is being started".to_owned()),
-                    places: vec![],
-                    flows: vec![],
-                    troubled: vec![],
-                }
+                Report::of(self.kind, &self.name, Health::Down("it is being started".to_owned()))
             }),
         }
     }

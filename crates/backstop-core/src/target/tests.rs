@@ -7,7 +7,13 @@ use crate::breaker;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn availability(config: breaker::Config) -> Availability {
-    Availability { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
+    Availability {
+        breaker: Breaker::new(config),
+        held_until: None,
+        disabled: false,
+        trouble: None,
+        since: None,
+    }
 }
 
 fn pace() -> Pace {

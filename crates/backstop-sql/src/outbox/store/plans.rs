@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sql_store::SqlStore;
 use super::statements::Held;
-use super::{At, DeadFilter, Due, Purgeable, row};
+use super::{At, DeadFilter, Due, Purgeable, Status, row};
 use crate::connection::Connections;
 use crate::statement::Statement;
 
@@ -32,6 +32,11 @@ impl SqlStore {
     /// The statement of [`query_dead`](crate::store::Store::query_dead).
     pub fn query_dead_statement(&self, filter: &DeadFilter, limit: u32) -> Statement {
         self.statements().query_dead(filter, None, limit)
+    }
+
+    /// The statements that [`sample`](crate::store::Store::sample) runs.
+    pub fn sample_statements(&self, at: At, cap: u32) -> [Statement; 3] {
+        [Status::New, Status::Retry, Status::Dead].map(|status| self.statements().sample(status, at, cap))
     }
 
     /// The same store on connections around its own, which see each statement before it runs.
