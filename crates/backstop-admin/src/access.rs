@@ -133,14 +133,15 @@ impl Access {
     }
 }
 
+/// What anybody may ask: the page without its data, and what orchestrators ask, who hold no token.
+const OPEN: [&str; 4] = ["/", "/health", "/live", "/ready"];
+
 /// The role that a request needs. What is not listed here is denied to all but the highest role, so that an action
 /// that somebody adds is closed until it is thought about. The page's files hold no data: a browser must be able to
 /// load them before it can send a token.
 fn needed(method: &Method, path: &str) -> Option<Role> {
     match *method {
-        Method::GET | Method::HEAD if path == "/" || path == "/health" || path.starts_with("/assets/") => {
-            None
-        }
+        Method::GET | Method::HEAD if OPEN.contains(&path) || path.starts_with("/assets/") => None,
         Method::GET | Method::HEAD => Some(Role::Viewer),
         _ => Some(Role::Admin),
     }

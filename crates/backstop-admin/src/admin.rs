@@ -13,7 +13,7 @@ use crate::config::{Config, TokenConfig};
 use crate::guard::Guard;
 use crate::routes::Shared;
 use crate::watched::Watched;
-use crate::{AdminError, Listening, routes};
+use crate::{AdminError, Listening, Readiness, routes};
 
 /// The dashboard before it opens: say what it watches, then [`bind`](Admin::bind) it.
 ///
@@ -35,6 +35,7 @@ pub struct Admin {
     metrics: Option<Render>,
     tokens: Vec<Token>,
     hosts: Vec<String>,
+    readiness: Readiness,
 }
 
 /// Writes all metrics as Prometheus text.
@@ -99,6 +100,12 @@ impl Admin {
         self
     }
 
+    /// What `/ready` asks before it asks the components. Defaults to a process that has started.
+    pub fn readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
+        self
+    }
+
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
     /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the dashboard can read every
@@ -112,7 +119,8 @@ impl Admin {
         let address = listener.local_addr().map_err(fault)?;
         let access = Arc::new(Access::new(self.tokens));
         let guard = Guard::new(address.ip(), self.hosts, access.clone());
-        let dashboard = Shared { watched: Watched::new(self.components), metrics: self.metrics, access };
+        let (watched, readiness) = (Watched::new(self.components), self.readiness);
+        let dashboard = Shared { watched, metrics: self.metrics, access, readiness };
         Ok(Listening::new(listener, address, routes::router(dashboard, guard)))
     }
 }
@@ -124,6 +132,7 @@ impl fmt::Debug for Admin {
             .field("metrics", &self.metrics.is_some())
             .field("tokens", &self.tokens)
             .field("hosts", &self.hosts)
+            .field("readiness", &self.readiness)
             .finish()
     }
 }

@@ -9,6 +9,8 @@
 //! | `/` | the dashboard |
 //! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
 //! | `/health` | 200 while every component works, 503 when one is down; who has no token learns no more than that |
+//! | `/live` | 200 as long as the process answers at all: what is to be restarted does not |
+//! | `/ready` | 200 when it has started, does not end yet, and no component is down; 503 otherwise |
 //! | `/metrics` | Prometheus text |
 //!
 //! ```
@@ -46,6 +48,7 @@ mod health;
 mod listening;
 pub mod metrics;
 mod page;
+mod readiness;
 mod routes;
 mod watched;
 
@@ -54,3 +57,4 @@ pub use admin::Admin;
 pub use config::{Config, TokenConfig};
 pub use error::AdminError;
 pub use listening::Listening;
+pub use readiness::Readiness;

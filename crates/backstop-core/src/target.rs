@@ -111,7 +111,14 @@ struct Availability {
     trouble: Option<String>,
     /// Since when it is not available, while it is not.
     since: Option<Timestamp>,
+    /// By when somebody has asked for leave, or will again who was told to wait for an open circuit.
+    asked_by: Tick,
+    /// When nobody has asked for so long, nothing waits for it.
+    quiet: Duration,
 }
+
+/// The shortest time after which nothing waits for a target that nobody asks for.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// What can be said about a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,8 +136,7 @@ impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let breaker = Breaker::new(config.breaker.clone());
-        let availability =
-            Availability { breaker, held_until: None, disabled: false, trouble: None, since: None };
+        let availability = Availability::new(breaker, config.pause);
         let name = name.into();
         let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
@@ -152,7 +158,10 @@ impl Target {
 
     /// Whether it is called now, and if not, why.
     pub fn status(&self) -> Status {
-        self.availability().status(self.0.clock.ticks())
+        let status = self.availability().status(self.0.clock.ticks());
+        // What time alone has changed is seen by nobody else.
+        self.0.metrics.available.set(u64::from(status == Status::Available));
+        status
     }
 
     /// Why its events are not sent now, and since when; none while it is called.
@@ -167,8 +176,8 @@ impl Target {
     /// assert_eq!(target.paused().unwrap().state, "disabled");
     /// ```
     pub fn paused(&self) -> Option<Paused> {
-        let mut availability = self.availability();
-        let status = availability.status(self.0.clock.ticks());
+        let status = self.status();
+        let availability = self.availability();
         let (state, why) = match status {
             Status::Available => return None,
             Status::Unavailable(why) => ("unavailable", why),
@@ -274,12 +283,25 @@ impl fmt::Debug for Target {
 }
 
 impl Availability {
+    fn new(breaker: Breaker, pause: Duration) -> Self {
+        Self {
+            breaker,
+            held_until: None,
+            disabled: false,
+            trouble: None,
+            since: None,
+            asked_by: Tick::ZERO,
+            quiet: QUIET.max(pause.saturating_mul(2)),
+        }
+    }
+
     fn status(&mut self, now: Tick) -> Status {
         let held = self.held_until.is_some_and(|until| until > now);
         let circuit_open = match self.breaker.poll(now) {
             State::Open => true,
-            // A probe that went well says enough: the next may be days away.
-            State::HalfOpen => self.trouble.is_some(),
+            // A probe that went well says enough: the next may be days away. So does it when nobody comes to probe: nothing
+            // waits for the target here, and another node may have delivered what did.
+            State::HalfOpen => self.trouble.is_some() && now.since(self.asked_by) < self.quiet,
             State::Closed => false,
         };
         if self.disabled {
@@ -300,6 +322,7 @@ impl Availability {
     }
 
     fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
+        self.asked_by = self.asked_by.max(now).max(self.breaker.open_until().unwrap_or(now));
         if self.disabled {
             return Err(pace.disabled_pause);
         }
@@ -318,6 +341,7 @@ impl Availability {
         if let Some(wait) = asked {
             self.held_until = self.held_until.max(Some(now + wait));
         }
+        self.asked_by = self.asked_by.max(self.breaker.open_until().unwrap_or(now));
         let reopens = self.breaker.open_until().map(|until| until.since(now));
         asked.max(reopens).unwrap_or_default().saturating_add(pace.spread(jitter))
     }

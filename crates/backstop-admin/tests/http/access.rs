@@ -52,6 +52,9 @@ async fn the_page_can_be_loaded_and_health_is_a_word_without_a_token() {
     assert_eq!((health.code, health.json()), (200, json!({"status": "DEGRADED"})));
     let health = dashboard.send("GET", "/health", &bearer(SECRET)).await.json();
     assert_eq!(health["components"][0]["why"], "slow");
+    for path in ["/live", "/ready"] {
+        assert_eq!(dashboard.get(path).await.json(), json!({"status": "UP"}), "{path}");
+    }
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use backstop_admin::Admin;
+use backstop_admin::{Admin, Readiness};
 use backstop_core::inspect::{Count, Flow, Health, Paused, Place, Report, Route, Times, Troubled};
 use backstop_core::{Clock, SystemClock};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::support::{Hanging, Open, Saying, report};
 
@@ -35,6 +37,42 @@ async fn a_desk_that_watches_nothing_is_up() {
     let dashboard = Open::watching([]).await;
     assert_eq!(dashboard.get("/health").await.json(), json!({"status": "UP", "components": []}));
     assert_eq!(dashboard.get("/api/v1/components").await.json(), json!([]));
+}
+
+#[tokio::test]
+async fn alive_is_who_answers_and_ready_is_who_has_started_and_can_work() {
+    let readiness = Readiness::starting();
+    let component = Saying::health("orders", Health::Degraded("slow".into()));
+    let dashboard = Open::new(Admin::new().readiness(readiness.clone()).watch(component)).await;
+    let ready = async || {
+        let answer = dashboard.get("/ready").await;
+        (answer.code, answer.json())
+    };
+    assert_eq!(ready().await, (503, json!({"status": "DOWN", "why": "it is being started"})));
+    readiness.started();
+    assert_eq!(ready().await, (200, json!({"status": "UP"})), "who works in part can be given work");
+    readiness.ending();
+    assert_eq!(ready().await, (503, json!({"status": "DOWN", "why": "it is shutting down"})));
+    let live = dashboard.get("/live").await;
+    assert_eq!((live.code, live.json()), (200, json!({"status": "UP"})));
+
+    let down = Saying::health("orders", Health::Down("connection refused".into()));
+    let answer = Open::watching([down as _]).await.get("/ready").await;
+    let why = json!({"status": "DOWN", "why": "outbox orders: connection refused"});
+    assert_eq!((answer.code, answer.json()), (503, why));
+}
+
+#[tokio::test]
+async fn alive_is_said_also_where_too_much_is_asked() {
+    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+    let mut asking = Vec::new();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        asking.push(stream);
+    }
+    while !dashboard.get("/metrics").await.body.contains("too many requests") {}
+    assert_eq!(dashboard.get("/live").await.code, 200);
 }
 
 #[tokio::test]

@@ -16,4 +16,5 @@ mod support;
 mod targets;
 mod topics;
 mod two_nodes;
+mod waiting;
 mod webhooks;
