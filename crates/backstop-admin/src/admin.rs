@@ -12,6 +12,7 @@ use crate::access::{Access, Token};
 use crate::config::{Config, TokenConfig};
 use crate::guard::Guard;
 use crate::routes::Shared;
+use crate::tls::Tls;
 use crate::watched::Watched;
 use crate::{AdminError, Listening, Readiness, routes};
 
@@ -36,6 +37,7 @@ pub struct Admin {
     tokens: Vec<Token>,
     hosts: Vec<String>,
     readiness: Readiness,
+    tls: Tls,
 }
 
 /// Writes all metrics as Prometheus text.
@@ -58,7 +60,7 @@ impl Admin {
     /// ```
     pub fn of(config: &Config) -> Self {
         let tokens = config.tokens.iter().filter_map(TokenConfig::token);
-        Self::new().hosts(config.hosts.iter().cloned()).tokens(tokens)
+        Self::new().hosts(config.hosts.iter().cloned()).tokens(tokens).tls(config.tls.clone())
     }
 
     /// Shows this component too, below those added before it.
@@ -106,6 +108,12 @@ impl Admin {
         self
     }
 
+    /// Speaks TLS with this certificate and key. Defaults to plain HTTP.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
     /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the dashboard can read every
@@ -114,6 +122,7 @@ impl Admin {
         if !address.ip().is_loopback() && self.tokens.is_empty() {
             return Err(AdminError::NotLoopback { address });
         }
+        let tls = self.tls.acceptor().map_err(|why| AdminError::Tls { why })?;
         let fault = |error| explain(address, error);
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
@@ -121,7 +130,7 @@ impl Admin {
         let guard = Guard::new(address.ip(), self.hosts, access.clone());
         let (watched, readiness) = (Watched::new(self.components), self.readiness);
         let dashboard = Shared { watched, metrics: self.metrics, access, readiness };
-        Ok(Listening::new(listener, address, routes::router(dashboard, guard)))
+        Ok(Listening::new(listener, address, tls, routes::router(dashboard, guard)))
     }
 }
 
@@ -133,6 +142,7 @@ impl fmt::Debug for Admin {
             .field("tokens", &self.tokens)
             .field("hosts", &self.hosts)
             .field("readiness", &self.readiness)
+            .field("tls", &self.tls)
             .finish()
     }
 }

@@ -62,7 +62,8 @@ impl Guard {
         let authority = self.addressed(request)?;
         same_origin(request, &authority)?;
         short_enough(request.headers())?;
-        match self.access.judge(request.method(), request.uri().path(), request.headers()) {
+        let peer = request.extensions().get().copied();
+        match self.access.judge(request.method(), request.uri().path(), request.headers(), peer) {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => Err((
                 StatusCode::UNAUTHORIZED,

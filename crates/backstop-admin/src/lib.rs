@@ -41,6 +41,7 @@
 mod access;
 mod admin;
 mod answer;
+mod client;
 mod config;
 mod error;
 mod guard;
@@ -50,6 +51,7 @@ pub mod metrics;
 mod page;
 mod readiness;
 mod routes;
+mod tls;
 mod watched;
 
 pub use access::{Role, Token};
@@ -58,3 +60,4 @@ pub use config::{Config, TokenConfig};
 pub use error::AdminError;
 pub use listening::Listening;
 pub use readiness::Readiness;
+pub use tls::Tls;

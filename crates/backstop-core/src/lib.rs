@@ -32,6 +32,7 @@ pub mod interceptor;
 pub mod lifecycle;
 pub mod look;
 pub mod redact;
+pub mod repeats;
 pub mod rest;
 pub mod retry;
 pub mod setting;

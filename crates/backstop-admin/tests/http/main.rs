@@ -5,3 +5,4 @@ mod answers;
 mod connections;
 mod refusals;
 mod support;
+mod tls;

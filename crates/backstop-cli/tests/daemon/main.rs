@@ -6,6 +6,7 @@ mod commands;
 mod dead_letters;
 mod draining;
 mod ending;
+mod logging;
 mod migrating;
 mod python_service;
 #[path = "../receiver/mod.rs"]
