@@ -5,6 +5,7 @@ import { COVERS } from "./history.js";
 import { events, span } from "./words.js";
 
 const WINDOW = 180; // seconds that are looked back, as the bars of the flows do
+const ENOUGH = 20; // so many say something by themselves; with fewer all since the process began are shown
 const WIDTH = 9;
 const PITCH = 11;
 const HEIGHT = 32;
@@ -25,13 +26,16 @@ export function update(section, times) {
   const known = samples.get(section);
   list(section.querySelector(".flows"), times, ({ name }) => name, createTimes, (node, one) => {
     if (!known.has(one.name)) known.set(one.name, []);
-    const recent = lately(known.get(one.name), at, one.counts);
-    const all = recent.reduce((sum, count) => sum + count, 0);
+    const noted = known.get(one.name);
+    const added = lately(noted, at, one.counts);
+    const isEnough = total(added) >= ENOUGH || at - noted[0].at >= WINDOW;
+    const recent = isEnough ? added : one.counts;
+    const all = total(recent);
     mark(node, "data-tone", "quiet");
     mark(node, "data-empty", all === 0 ? "" : null);
     mark(node, "title", one.meaning);
     say(node.querySelector(".label"), one.name);
-    say(node.querySelector(".peak"), all > 0 ? events(all) : "");
+    say(node.querySelector(".peak"), all > 0 ? events(all) + (isEnough ? "" : " since the process began") : "");
     say(node.querySelector(".count"), all > 0 ? `half in ${quantile(recent, one.bounds, 0.5)}` : "–");
     say(node.querySelector(".rate"), all > 0 ? `95 % in ${quantile(recent, one.bounds, 0.95)}` : "");
     say(node.querySelector(".meaning"), one.meaning);
@@ -52,14 +56,14 @@ function lately(noted, at, counts) {
   if (last && last.counts.some((count, index) => count > counts[index])) noted.length = 0;
   noted.push({ at, counts });
   while (noted.length > 2 && noted[1].at < at - WINDOW) noted.shift();
-  // At first sight all that is known is what there was since the process began.
-  const before = noted.length > 1 ? noted[0].counts : [];
-  return counts.map((count, index) => count - (before[index] ?? 0));
+  return counts.map((count, index) => count - noted[0].counts[index]);
 }
+
+const total = (counts) => counts.reduce((sum, count) => sum + count, 0);
 
 /** The time within which that share was over: the bound of its bucket, since times in one bucket are not told apart. */
 function quantile(counts, bounds, share) {
-  const all = counts.reduce((sum, count) => sum + count, 0);
+  const all = total(counts);
   let below = 0;
   const bucket = counts.findIndex((count) => (below += count) >= all * share);
   return bucket < bounds.length ? span(bounds[bucket]) : `over ${span(bounds.at(-1))}`;
