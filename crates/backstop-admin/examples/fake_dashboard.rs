@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use backstop_admin::{Admin, metrics};
 use backstop_core::clock::Tick;
-use backstop_core::inspect::{Count, Flow, Health, Inspect, Place, Report, Troubled};
-use backstop_core::telemetry::Outbox;
+use backstop_core::inspect::{Count, Flow, Health, Inspect, Paused, Place, Report, Route, Times, Troubled};
+use backstop_core::telemetry::{BUCKETS, Outbox};
 use backstop_core::{Clock, Shutdown, SystemClock};
 
 /// A component whose figures follow from the time since it was made.
@@ -21,6 +21,7 @@ struct Fake {
     counts: [Count; 4],
     per_second: [u32; 4],
     troubled: Vec<Troubled>,
+    routes: Vec<Route>,
 }
 
 impl Fake {
@@ -33,6 +34,7 @@ impl Fake {
             counts: [0, 0, 0, 48_211].map(Count::exactly),
             per_second: [12, 0, 0, 0],
             troubled: vec![],
+            routes: vec![],
         }
     }
 }
@@ -47,9 +49,6 @@ impl Inspect for Fake {
             let [waiting, retrying, dead, done] = self.counts;
             let [delivered, failed, deferred, buried] = self.per_second;
             Report {
-                kind: self.kind,
-                name: self.name.into(),
-                health: self.health.clone(),
                 places: vec![
                     place("waiting", "Not tried yet, or due soon.", waiting),
                     place("retrying", "Failed; will be tried again by itself.", retrying),
@@ -65,6 +64,16 @@ impl Inspect for Fake {
                     flow("polled", "Events queued by the poller.", total(failed)),
                 ],
                 troubled: self.troubled.clone(),
+                routes: self.routes.clone(),
+                times: vec![Times {
+                    name: "waiting",
+                    meaning: "From when an event is due until its handler is called.",
+                    bounds: &BUCKETS,
+                    counts: (0..=16)
+                        .map(|bucket| total(self.per_second[0]) / (1 + bucket * bucket))
+                        .collect(),
+                }],
+                ..Report::of(self.kind, self.name, self.health.clone())
             }
         })
     }
@@ -110,6 +119,19 @@ fn troubled(
     }
 }
 
+/// A route; `away` says why its target is not called.
+fn route(name: &str, [waiting, retrying, dead]: [u64; 3], away: Option<&str>) -> Route {
+    let ago = |seconds| SystemClock.now() - Duration::from_secs(seconds);
+    Route {
+        name: name.into(),
+        waiting: Count::exactly(waiting),
+        retrying: Count::exactly(retrying),
+        dead: Count::exactly(dead),
+        oldest_due: (waiting > 0).then(|| ago(41)),
+        paused: away.map(|why| Paused { state: "unavailable", why: why.into(), since: ago(300) }),
+    }
+}
+
 fn busy() -> Fake {
     let long = "http-503: the warehouse answered 503 Service Unavailable to POST /v2/reservations\n\
                 {\"error\":\"overloaded\",\"detail\":\"the reservation service sheds load; retry after 30 s\",\
@@ -121,6 +143,12 @@ fn busy() -> Fake {
         ),
         counts: [Count::exactly(37), Count::exactly(4), Count::exactly(3), Count::up_to(100_000, 100_000)],
         per_second: [12, 2, 1, 1],
+        routes: vec![
+            route("Order/OrderPlaced", [4, 1, 1], None),
+            route("Payment/PaymentCaptured", [33, 3, 1], Some("connection refused")),
+            route("Order/OrderPaid", [0, 0, 0], None),
+            route("no handler", [0, 0, 1], None),
+        ],
         troubled: vec![
             troubled(
                 1,
@@ -166,6 +194,7 @@ fn hostile() -> Fake {
     let reversed = "\u{202e}gnp.exe\u{0000}\u{200b} ".repeat(6) + &"Wide".repeat(600);
     Fake {
         name: "<h1>orders</h1>",
+        routes: vec![route("<b>Order</b>/\u{202e}gnp", [1, 1, 1], Some("<img src=x onerror=alert(1)>"))],
         counts: [Count::exactly(1_204), Count::exactly(61), Count::exactly(1), Count::exactly(0)],
         troubled: vec![
             nasty,

@@ -2,10 +2,16 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method};
+use backstop_core::repeats::Repeats;
+use backstop_core::{Clock, SystemClock};
 use sha2::{Digest, Sha256};
+
+use crate::client::Peer;
 
 backstop_core::choice! {
     /// What the holder of a token may do. Each role may do what those before it may.
@@ -71,7 +77,14 @@ impl fmt::Debug for Token {
 
 /// All tokens. Without any, whoever reaches the dashboard may look at it.
 #[derive(Debug, Default)]
-pub(crate) struct Access(Vec<Token>);
+pub(crate) struct Access {
+    tokens: Vec<Token>,
+    /// Those who came with a wrong one.
+    wrong: Mutex<Repeats>,
+}
+
+/// How often wrong tokens are told of: whoever tries many must not fill the log.
+const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Where operators ask for changes.
 pub(crate) const OPERATIONS: &str = "/api/v1/operations";
@@ -88,21 +101,33 @@ pub(crate) enum Verdict {
 
 impl Access {
     pub(crate) fn new(tokens: Vec<Token>) -> Self {
-        Self(tokens)
+        Self { tokens, wrong: Mutex::default() }
     }
 
     /// Whether tokens are asked for at all.
     pub(crate) fn is_guarded(&self) -> bool {
-        !self.0.is_empty()
+        !self.tokens.is_empty()
     }
 
     /// Whether a request may be made by whoever sent it.
-    pub(crate) fn judge(&self, method: &Method, path: &str, headers: &HeaderMap) -> Verdict {
+    pub(crate) fn judge(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+        peer: Option<Peer>,
+    ) -> Verdict {
         let Some(needed) = needed(method, path).filter(|_| self.is_guarded()) else {
             return Verdict::Allowed;
         };
         match self.holder(headers) {
-            None => Verdict::Unknown,
+            None => {
+                // Who sends none is asked for one; who sends a wrong one is mistaken, or tries.
+                if headers.contains_key(AUTHORIZATION) {
+                    self.tell_wrong(path, peer);
+                }
+                Verdict::Unknown
+            }
             Some(token) if token.role < needed => {
                 tracing::warn!(token = token.name, role = %token.role, %needed, %method, path, "refused a request");
                 Verdict::TooLow(needed)
@@ -114,6 +139,23 @@ impl Access {
                 }
                 Verdict::Allowed
             }
+        }
+    }
+
+    /// Never the token: a mistyped one is nearly right.
+    fn tell_wrong(&self, path: &str, peer: Option<Peer>) {
+        let told = {
+            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            wrong.tell(SystemClock.ticks(), TOLD_EVERY)
+        };
+        if let Some(before) = told {
+            let peer = peer.map(|Peer(peer)| peer.ip().to_string());
+            tracing::warn!(
+                peer,
+                path,
+                before,
+                "refused a request with a wrong access token; this is told once a minute at most"
+            );
         }
     }
 
@@ -134,21 +176,22 @@ impl Access {
         let hash: [u8; 32] = Sha256::digest(text.trim()).into();
         // All are compared, and to their ends, so that the time it takes tells nothing.
         let known = self
-            .0
+            .tokens
             .iter()
             .fold(None, |known, token| if same(&token.hash, &hash) { Some(token) } else { known });
         known.filter(|_| scheme.eq_ignore_ascii_case("bearer"))
     }
 }
 
+/// What anybody may ask: the page without its data, and what orchestrators ask, who hold no token.
+const OPEN: [&str; 4] = ["/", "/health", "/live", "/ready"];
+
 /// The role that a request needs. What is not listed here is denied to all but the highest role, so that an action
 /// that somebody adds is closed until it is thought about. The page's files hold no data: a browser must be able to
 /// load them before it can send a token.
 fn needed(method: &Method, path: &str) -> Option<Role> {
     match *method {
-        Method::GET | Method::HEAD if path == "/" || path == "/health" || path.starts_with("/assets/") => {
-            None
-        }
+        Method::GET | Method::HEAD if OPEN.contains(&path) || path.starts_with("/assets/") => None,
         Method::GET | Method::HEAD => Some(Role::Viewer),
         Method::POST if path == OPERATIONS => Some(Role::Operator),
         _ => Some(Role::Admin),
@@ -178,7 +221,7 @@ mod tests {
             roles.map(|role| Token::of(role.to_string(), role, &format!("secret-{role}"))).into(),
         );
         let judge = |method: Method, role: &str| {
-            access.judge(&method, "/api/v1/components", &headers(&format!("Bearer secret-{role}")))
+            access.judge(&method, "/api/v1/components", &headers(&format!("Bearer secret-{role}")), None)
         };
         for role in ["viewer", "operator", "admin"] {
             assert_eq!(judge(Method::GET, role), Verdict::Allowed, "{role}");
@@ -187,11 +230,12 @@ mod tests {
         assert_eq!(judge(Method::POST, "viewer"), Verdict::TooLow(Role::Admin));
         assert_eq!(judge(Method::POST, "operator"), Verdict::TooLow(Role::Admin));
         assert_eq!(judge(Method::POST, "admin"), Verdict::Allowed);
-        let operate =
-            |role: &str| access.judge(&Method::POST, OPERATIONS, &headers(&format!("Bearer secret-{role}")));
+        let operate = |role: &str| {
+            access.judge(&Method::POST, OPERATIONS, &headers(&format!("Bearer secret-{role}")), None)
+        };
         assert_eq!(operate("viewer"), Verdict::TooLow(Role::Operator));
         assert_eq!((operate("operator"), operate("admin")), (Verdict::Allowed, Verdict::Allowed));
-        assert_eq!(access.judge(&Method::POST, OPERATIONS, &HeaderMap::new()), Verdict::Unknown);
+        assert_eq!(access.judge(&Method::POST, OPERATIONS, &HeaderMap::new(), None), Verdict::Unknown);
     }
 
     #[test]
@@ -200,21 +244,22 @@ mod tests {
         let hash = Token::of("ops", Role::Admin, "right").hash_in_hex();
         for wrong in ["Bearer wrong", "Basic right", "right", "Bearer", "Bearer ", &format!("Bearer {hash}")]
         {
-            let verdict = access.judge(&Method::GET, "/metrics", &headers(wrong));
+            let verdict = access.judge(&Method::GET, "/metrics", &headers(wrong), None);
             assert_eq!(verdict, Verdict::Unknown, "{wrong}");
         }
-        assert_eq!(access.judge(&Method::GET, "/metrics", &HeaderMap::new()), Verdict::Unknown);
+        assert_eq!(access.judge(&Method::GET, "/metrics", &HeaderMap::new(), None), Verdict::Unknown);
         let mut twice = headers("Bearer right");
         twice.append(AUTHORIZATION, HeaderValue::from_static("Bearer wrong"));
-        assert_eq!(access.judge(&Method::GET, "/metrics", &twice), Verdict::Unknown);
+        assert_eq!(access.judge(&Method::GET, "/metrics", &twice, None), Verdict::Unknown);
     }
 
     /// And each bit of it.
     #[test]
     fn each_byte_of_a_hash_counts() {
         let right = Token::of("ops", Role::Admin, "right");
-        let judge =
-            |token: Token| Access::new(vec![token]).judge(&Method::GET, "/metrics", &headers("Bearer right"));
+        let judge = |token: Token| {
+            Access::new(vec![token]).judge(&Method::GET, "/metrics", &headers("Bearer right"), None)
+        };
         assert_eq!(judge(right.clone()), Verdict::Allowed);
         for (byte, bit) in (0..32).flat_map(|byte| (0..8).map(move |bit| (byte, bit))) {
             let mut wrong = right.clone();

@@ -12,8 +12,9 @@ use crate::access::{Access, Token};
 use crate::config::{Config, TokenConfig};
 use crate::guard::Guard;
 use crate::routes::Shared;
+use crate::tls::Tls;
 use crate::watched::Watched;
-use crate::{AdminError, Listening, routes};
+use crate::{AdminError, Listening, Readiness, routes};
 
 /// The dashboard before it opens: say what it watches, then [`bind`](Admin::bind) it.
 ///
@@ -35,6 +36,8 @@ pub struct Admin {
     metrics: Option<Render>,
     tokens: Vec<Token>,
     hosts: Vec<String>,
+    readiness: Readiness,
+    tls: Tls,
 }
 
 /// Writes all metrics as Prometheus text.
@@ -57,7 +60,7 @@ impl Admin {
     /// ```
     pub fn of(config: &Config) -> Self {
         let tokens = config.tokens.iter().filter_map(TokenConfig::token);
-        Self::new().hosts(config.hosts.iter().cloned()).tokens(tokens)
+        Self::new().hosts(config.hosts.iter().cloned()).tokens(tokens).tls(config.tls.clone())
     }
 
     /// Shows this component too, below those added before it.
@@ -99,6 +102,18 @@ impl Admin {
         self
     }
 
+    /// What `/ready` asks before it asks the components. Defaults to a process that has started.
+    pub fn readiness(mut self, readiness: Readiness) -> Self {
+        self.readiness = readiness;
+        self
+    }
+
+    /// Speaks TLS with this certificate and key. Defaults to plain HTTP.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
     /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the dashboard can read every
@@ -107,13 +122,15 @@ impl Admin {
         if !address.ip().is_loopback() && self.tokens.is_empty() {
             return Err(AdminError::NotLoopback { address });
         }
+        let tls = self.tls.acceptor().map_err(|why| AdminError::Tls { why })?;
         let fault = |error| explain(address, error);
         let listener = TcpListener::bind(address).await.map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
         let access = Arc::new(Access::new(self.tokens));
         let guard = Guard::new(address.ip(), self.hosts, access.clone());
-        let dashboard = Shared { watched: Watched::new(self.components), metrics: self.metrics, access };
-        Ok(Listening::new(listener, address, routes::router(dashboard, guard)))
+        let (watched, readiness) = (Watched::new(self.components), self.readiness);
+        let dashboard = Shared { watched, metrics: self.metrics, access, readiness };
+        Ok(Listening::new(listener, address, tls, routes::router(dashboard, guard)))
     }
 }
 
@@ -124,6 +141,8 @@ impl fmt::Debug for Admin {
             .field("metrics", &self.metrics.is_some())
             .field("tokens", &self.tokens)
             .field("hosts", &self.hosts)
+            .field("readiness", &self.readiness)
+            .field("tls", &self.tls)
             .finish()
     }
 }

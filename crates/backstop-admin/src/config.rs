@@ -7,18 +7,21 @@ use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::setting::Faults;
 
 use crate::access::{Role, Token};
+use crate::tls::Tls;
 
 config! {
     /// What the dashboard is set up with. [`Admin::of`](crate::Admin::of) begins one.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
-        /// Whether the page, `/health` and `/metrics` are served.
+        /// Whether the page, `/health`, `/live`, `/ready` and `/metrics` are served.
         enabled: bool = true => "enabled": one(ValueKind::Flag);
         /// Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.
         address: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7878)
             => "address": one(ADDRESS);
         /// The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.
         hosts: Vec<String> = Vec::new() => "hosts": many(ValueKind::Text), unset("names of this machine only");
+        /// Serves it with TLS, in place of plain HTTP.
+        tls: Tls = Tls::default() => "tls": group;
         /// Who may look. `backstop token` makes one. With any of them, nobody is let in without.
         tokens: Vec<TokenConfig> = Vec::new() => "tokens": groups;
     }
@@ -61,7 +64,7 @@ const HASH: ValueKind = ValueKind::Parsed(&Parsed {
 
 /// What must hold between settings.
 fn between(config: &Config, faults: &mut Faults) {
-    let Config { enabled, address, hosts, tokens } = config;
+    let Config { enabled, address, hosts, tokens, .. } = config;
     if *enabled && !address.ip().is_loopback() && tokens.is_empty() {
         let rule = format!(
             "{address} can be reached from other machines, which needs server.tokens; `backstop token` makes one, or use \

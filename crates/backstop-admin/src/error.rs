@@ -54,6 +54,13 @@ pub enum AdminError {
         source: std::io::Error,
     },
 
+    /// The certificate or its key cannot be used.
+    #[error("cannot serve with TLS: {why}")]
+    Tls {
+        /// What is wrong with them.
+        why: String,
+    },
+
     /// A metrics recorder is in place already, and a process has room for one.
     #[error("this process has a metrics recorder already; install one, before the first metric is counted")]
     RecorderInstalled,

@@ -23,6 +23,9 @@ pub(crate) const BODY_LIMIT: usize = 64 * 1024;
 /// How many requests are answered at the same time. One operator needs two.
 const CONCURRENT: usize = 32;
 
+/// What says that the process answers.
+const LIVE: &str = "/live";
+
 /// Only what this server sends runs or is shown, and no other page can frame it: event fields are hostile text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -59,7 +62,8 @@ impl Guard {
         let authority = self.addressed(request)?;
         same_origin(request, &authority)?;
         short_enough(request.headers())?;
-        match self.access.judge(request.method(), request.uri().path(), request.headers()) {
+        let peer = request.extensions().get().copied();
+        match self.access.judge(request.method(), request.uri().path(), request.headers(), peer) {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => Err((
                 StatusCode::UNAUTHORIZED,
@@ -145,6 +149,10 @@ pub(crate) async fn admit(State(guard): State<Arc<Guard>>, request: Request, nex
             refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         return refusal;
+    }
+    // It asks nobody and ends at once, and whoever restarts processes by it must not be told that this one is busy.
+    if request.uri().path() == LIVE {
+        return next.run(request).await;
     }
     match guard.requests.try_acquire() {
         Ok(_permit) => next.run(request).await,

@@ -45,6 +45,14 @@ impl Checkup {
     }
 }
 
+/// What is wrong with the first component that is down, with its name; none if none is.
+pub(crate) fn first_down(reports: &[Report]) -> Option<String> {
+    reports.iter().find_map(|report| match &report.health {
+        Health::Down(why) => Some(format!("{} {}: {why}", report.kind, report.name)),
+        Health::Up | Health::Degraded(_) => None,
+    })
+}
+
 impl Finding {
     fn of(report: Report) -> Self {
         let (status, why) = match report.health {
@@ -72,14 +80,7 @@ mod tests {
     use super::*;
 
     fn checkup(healths: impl IntoIterator<Item = Health>) -> Status {
-        let report = |health| Report {
-            kind: "outbox",
-            name: "orders".into(),
-            health,
-            places: vec![],
-            flows: vec![],
-            troubled: vec![],
-        };
+        let report = |health| Report::of("outbox", "orders", health);
         Checkup::of(healths.into_iter().map(report).collect()).status
     }
 

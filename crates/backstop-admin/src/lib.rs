@@ -10,6 +10,8 @@
 //! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
 //! | `/api/v1/operations` | to a `POST` with a token of role operator: does an [`Operation`](backstop_core::operate::Operation), and tells what has changed |
 //! | `/health` | 200 while every component works, 503 when one is down; who has no token learns no more than that |
+//! | `/live` | 200 as long as the process answers at all: what is to be restarted does not |
+//! | `/ready` | 200 when it has started, does not end yet, and no component is down; 503 otherwise |
 //! | `/metrics` | Prometheus text |
 //!
 //! ```
@@ -23,16 +25,7 @@
 //!
 //! impl Inspect for Orders {
 //!     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>> {
-//!         Box::pin(async {
-//!             Report {
-//!                 kind: "outbox",
-//!                 name: "orders".into(),
-//!                 health: Health::Up,
-//!                 places: vec![],
-//!                 flows: vec![],
-//!                 troubled: vec![],
-//!             }
-//!         })
+//!         Box::pin(async { Report::of("outbox", "orders", Health::Up) })
 //!     }
 //! }
 //!
@@ -49,6 +42,7 @@
 mod access;
 mod admin;
 mod answer;
+mod client;
 mod config;
 mod error;
 mod guard;
@@ -57,7 +51,9 @@ mod listening;
 pub mod metrics;
 mod operations;
 mod page;
+mod readiness;
 mod routes;
+mod tls;
 mod watched;
 
 pub use access::{Role, Token};
@@ -65,3 +61,5 @@ pub use admin::Admin;
 pub use config::{Config, TokenConfig};
 pub use error::AdminError;
 pub use listening::Listening;
+pub use readiness::Readiness;
+pub use tls::Tls;

@@ -11,14 +11,19 @@ use backstop_core::Shutdown;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 
-/// How many clients are connected at the same time; the others wait to be accepted.
+use crate::client::{Clients, Serving};
+
+/// How many clients are connected at the same time. For one more, the one that idles the longest has to go: those who only
+/// hold connections must not keep `/health` from anybody.
 const CONNECTIONS: usize = 128;
 
-/// How long a client may take to send a request's head, and how long it may idle between two.
+/// How long a client may take to agree on TLS and to send a request's head, and how long it may idle between two.
 const HEAD_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How much of a request's head is read.
@@ -50,12 +55,18 @@ const LINGER: Duration = Duration::from_secs(2);
 pub struct Listening {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<TlsAcceptor>,
     router: Router,
 }
 
 impl Listening {
-    pub(crate) fn new(listener: TcpListener, address: SocketAddr, router: Router) -> Self {
-        Self { listener, address, router }
+    pub(crate) fn new(
+        listener: TcpListener,
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        router: Router,
+    ) -> Self {
+        Self { listener, address, tls, router }
     }
 
     /// Where the dashboard is: the port is the one it got if a free one was asked for.
@@ -65,21 +76,30 @@ impl Listening {
 
     /// The dashboard's address, for a browser.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// Answers until the shutdown begins, then finishes the requests it holds. A client that hangs delays
     /// the end by two seconds at most.
     pub async fn serve(self, shutdown: Shutdown) {
-        let mut connections = JoinSet::new();
+        let (mut connections, mut clients) = (JoinSet::new(), Clients::default());
         loop {
             tokio::select! {
                 biased;
                 () = shutdown.begun() => break,
                 Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept(), if connections.len() < CONNECTIONS => match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(converse(stream, self.router.clone(), shutdown.clone()));
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        if connections.len() >= CONNECTIONS {
+                            clients.make_room();
+                            let _ = shutdown.interrupts(connections.join_next()).await;
+                        }
+                        let serving = Serving {
+                            client: clients.add(peer),
+                            inner: TowerToHyperService::new(self.router.clone()),
+                        };
+                        connections.spawn(welcome(stream, self.tls.clone(), serving, shutdown.clone()));
                     }
                     Err(error) => sit_out(&error, &shutdown).await,
                 },
@@ -97,18 +117,43 @@ impl fmt::Debug for Listening {
     }
 }
 
-/// Answers one client until it leaves, its time is over, or the shutdown begins.
-async fn converse(stream: TcpStream, router: Router, shutdown: Shutdown) {
+type Answers = Serving<TowerToHyperService<Router>>;
+
+/// Agrees with a client on how to speak, and answers it.
+async fn welcome(stream: TcpStream, tls: Option<TlsAcceptor>, serving: Answers, shutdown: Shutdown) {
+    let client = serving.client.clone();
+    let Some(tls) = tls else { return converse(stream, serving, shutdown).await };
+    tokio::select! {
+        biased;
+        () = shutdown.begun() => {}
+        () = client.leaves.notified() => {}
+        // How a handshake fails is the client's affair, too.
+        agreed = timeout(HEAD_PATIENCE, tls.accept(stream)) => if let Ok(Ok(stream)) = agreed {
+            converse(stream, serving, shutdown.clone()).await;
+        },
+    }
+}
+
+/// Answers one client until it leaves, has to go, its time is over, or the shutdown begins.
+async fn converse<S>(stream: S, serving: Answers, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let client = serving.client.clone();
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_PATIENCE)
             .max_buf_size(HEAD_LIMIT)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+            .serve_connection(TokioIo::new(stream), serving)
     );
     // How a client leaves is its own affair: no outcome of a connection is a fault of ours.
-    let left = timeout(LIFE, shutdown.interrupts(connection.as_mut())).await;
-    if !matches!(left, Ok(Some(_))) {
+    let left = tokio::select! {
+        left = timeout(LIFE, shutdown.interrupts(connection.as_mut())) => matches!(left, Ok(Some(_))),
+        // One that has sent a request meanwhile is answered.
+        () = client.leaves.notified() => client.idle_since().is_some(),
+    };
+    if !left {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(LINGER, connection).await;
     }

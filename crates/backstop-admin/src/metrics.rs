@@ -73,7 +73,12 @@ mod tests {
         let recorder = builder().build_recorder();
         let outbox = Outbox::named("shop.outbox", "orders", &recorder);
         let target = Target::with_recorder("shop.target", &recorder);
-        for histogram in [&outbox.dispatch_duration, &outbox.delivery_latency, &target.request_duration] {
+        for histogram in [
+            &outbox.dispatch_duration,
+            &outbox.dispatch_wait,
+            &outbox.delivery_latency,
+            &target.request_duration,
+        ] {
             histogram.record(Duration::from_millis(3));
         }
         let text = recorder.handle().render();
@@ -90,7 +95,7 @@ mod tests {
                 shown += 1;
             }
         }
-        assert_eq!(shown, 3, "record something in each histogram");
+        assert_eq!(shown, 4, "record something in each histogram");
         assert!(
             text.contains(r#"shop_outbox_dispatch_duration_seconds_bucket{outbox="orders",le="0.0025"} 0"#)
         );

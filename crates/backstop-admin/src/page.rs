@@ -21,7 +21,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const JS: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-const ASSETS: [Asset; 10] = [
+const ASSETS: [Asset; 12] = [
     asset!("/", HTML, "index.html"),
     asset!("/assets/style.css", CSS, "style.css"),
     asset!("/assets/mark.svg", SVG, "mark.svg"),
@@ -29,6 +29,8 @@ const ASSETS: [Asset; 10] = [
     asset!("/assets/component.js", JS, "component.js"),
     asset!("/assets/dom.js", JS, "dom.js"),
     asset!("/assets/history.js", JS, "history.js"),
+    asset!("/assets/routes.js", JS, "routes.js"),
+    asset!("/assets/times.js", JS, "times.js"),
     asset!("/assets/token.js", JS, "token.js"),
     asset!("/assets/troubled.js", JS, "troubled.js"),
     asset!("/assets/words.js", JS, "words.js"),

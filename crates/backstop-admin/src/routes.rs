@@ -8,14 +8,16 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use serde_json::json;
 
 use crate::access::{Access, OPERATIONS};
 use crate::admin::Render;
 use crate::answer::sentence;
 use crate::guard::{self, Guard};
-use crate::health::Checkup;
+use crate::health::{Checkup, first_down};
 use crate::operations;
 use crate::page;
+use crate::readiness::Readiness;
 use crate::watched::Watched;
 
 /// What the handlers share.
@@ -23,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) watched: Watched,
     pub(crate) metrics: Option<Render>,
     pub(crate) access: Arc<Access>,
+    pub(crate) readiness: Readiness,
 }
 
 /// Every route, behind the guard.
@@ -31,6 +34,8 @@ pub(crate) fn router(shared: Shared, guard: Guard) -> Router {
         .route("/api/v1/components", get(components))
         .route(OPERATIONS, post(operations::operate))
         .route("/health", get(health))
+        .route("/live", get(live))
+        .route("/ready", get(ready))
         .route("/metrics", get(metrics));
     for (path, answer) in page::assets() {
         router = router.route(path, get(answer));
@@ -56,6 +61,25 @@ async fn health(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
     let checkup = Checkup::of(shared.watched.reports().await);
     let checkup = if shared.access.knows(&headers) { checkup } else { checkup.in_a_word() };
     ([(CACHE_CONTROL, "no-store")], checkup).into_response()
+}
+
+/// Asks nobody: a database that is away is no reason to restart the process.
+async fn live() -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(json!({"status": "UP"}))).into_response()
+}
+
+async fn ready(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
+    let why = match shared.readiness.why_not() {
+        Some(why) => Some(why),
+        None => first_down(&shared.watched.reports().await),
+    };
+    let code = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if why.is_none() { "UP" } else { "DOWN" };
+    let body = match why.filter(|_| shared.access.knows(&headers)) {
+        Some(why) => json!({"status": status, "why": why}),
+        None => json!({"status": status}),
+    };
+    (code, [(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>, uri: Uri) -> Response {

@@ -93,8 +93,7 @@ impl Component {
     fn down(&self, why: &str) -> Report {
         let unnamed = || ("component", format!("{}", self.index + 1));
         let (kind, name) = self.title.get().cloned().unwrap_or_else(unnamed);
-        let health = Health::Down(why.to_owned());
-        Report { kind, name, health, places: vec![], flows: vec![], troubled: vec![] }
+        Report::of(kind, name, Health::Down(why.to_owned()))
     }
 }
 
@@ -125,10 +124,7 @@ mod tests {
             if self.looks.fetch_add(1, Ordering::Relaxed) >= self.fails_at {
                 return (self.then)();
             }
-            let (name, health) = ("orders".into(), Health::Up);
-            let report =
-                Report { kind: "outbox", name, health, places: vec![], flows: vec![], troubled: vec![] };
-            Box::pin(async { report })
+            Box::pin(async { Report::of("outbox", "orders", Health::Up) })
         }
     }
 

@@ -1,7 +1,9 @@
-// One component: what it is, how it is, where its events rest, how they move, which are in trouble.
+// One component: what it is, how it is, where its events rest and wait, how they move, which are in trouble.
 
 import { el, list, mark, say, svg } from "./dom.js";
 import { COVERS, History, draw } from "./history.js";
+import * as routes from "./routes.js";
+import * as times from "./times.js";
 import * as troubled from "./troubled.js";
 import { count, events, health, number, rate, tone, visible } from "./words.js";
 
@@ -22,11 +24,13 @@ export function create() {
     el("section", { class: "where" },
       el("h3", { class: "part" }, el("span", {}, "Where events are"), el("span", { class: "aside" })),
       el("ul", { class: "places" })),
+    routes.create(),
     el("section", { class: "moves" },
       el("h3", { class: "part" },
         el("span", {}, "Since the process began"),
         el("span", { class: "aside" }, `bars: the last ${COVERS}`)),
       el("ul", { class: "flows" })),
+    times.create(),
     troubled.create());
   histories.set(card, new Map());
   return card;
@@ -49,6 +53,8 @@ export function update(card, report, now) {
   };
   showPlaces(section("where", report.places.length > 0), report.places);
   showFlows(section("moves", report.flows.length > 0), report.flows, histories.get(card));
+  routes.update(section("routes", report.routes.length > 0), report.routes, now);
+  times.update(section("took", report.times.length > 0), report.times);
   // A component that could not be asked must not say that nothing is in trouble.
   const known = report.places.length > 0 || report.troubled.length > 0 || report.health.status === "up";
   troubled.update(section("troubled", known), report, now);

@@ -28,6 +28,12 @@ export function duration(milliseconds) {
   return `${number(Math.round(seconds / 86400))} d`;
 }
 
+/** A short time in its unit: "2.5 ms", "1 s", "5 min". */
+export function span(seconds) {
+  if (seconds < 1) return `${Number((seconds * 1000).toPrecision(3))} ms`;
+  return seconds < 120 ? `${seconds} s` : `${seconds / 60} min`;
+}
+
 export const events = (n, capped = false) =>
   `${count({ events: n, capped })} ${n === 1 && !capped ? "event" : "events"}`;
 

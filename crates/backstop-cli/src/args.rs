@@ -8,6 +8,7 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use crate::config;
 use crate::dlq;
+use crate::logging::Format;
 use crate::outbox;
 use crate::target;
 
@@ -18,6 +19,17 @@ pub(crate) struct Arguments {
     /// Say more in the log: -v for what happens to events, -vv for everything.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
+
+    /// How lines of the log are written: as text, or as one JSON object each.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        env = "BACKSTOP_LOG_FORMAT",
+        default_value_t
+    )]
+    pub(crate) log_format: Format,
 
     #[command(subcommand)]
     pub(crate) command: Command,

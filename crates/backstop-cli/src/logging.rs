@@ -1,13 +1,32 @@
-//! The log: to standard error, quiet unless asked.
+//! The log: to standard error, quiet unless asked, for people or for programs.
+
+mod json;
+mod limits;
 
 use std::io::{self, IsTerminal, Write};
 
-use tracing_subscriber::EnvFilter;
+use clap::ValueEnum;
+use tracing_subscriber::filter::FilterExt as _;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 use crate::plain::is_invisible;
+use json::Json;
+pub(crate) use limits::Limits;
+
+/// How lines of the log are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line, for programs.
+    Json,
+}
 
 /// Starts the log. `BACKSTOP_LOG` wins over the flags, in the syntax of `RUST_LOG`.
-pub(crate) fn start(verbose: u8) {
+pub(crate) fn start(verbose: u8, format: Format) -> Limits {
     let by_flags = match verbose {
         // Who changed what is said in any case.
         0 => "off,backstop::audit=info",
@@ -15,10 +34,22 @@ pub(crate) fn start(verbose: u8) {
         1 => "warn,backstop=info",
         _ => "debug",
     };
+    let limits = Limits::default();
     let filter = EnvFilter::try_from_env("BACKSTOP_LOG").unwrap_or_else(|_| EnvFilter::new(by_flags));
-    let colours = io::stderr().is_terminal();
-    let lines = || Lines(io::stderr());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(lines).with_ansi(colours).init();
+    let filter = filter.and(limits.clone());
+    match format {
+        Format::Text => {
+            let (colours, lines) = (io::stderr().is_terminal(), || Lines(io::stderr()));
+            let layer = fmt::layer().with_writer(lines).with_ansi(colours);
+            tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+        }
+        Format::Json => {
+            let layer = fmt::layer().with_writer(io::stderr).event_format(Json);
+            tracing_subscriber::registry().with(layer.with_filter(filter)).init();
+        }
+    }
+    limits.start();
+    limits
 }
 
 /// Keeps each line of the log one line, whatever others have put into it. Escape sequences of values are escaped before

@@ -26,7 +26,7 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // A daemon's log is what it says; elsewhere it is for those who ask.
     let quietest = u8::from(matches!(arguments.command, Command::Serve(_)));
-    logging::start(arguments.verbose.max(quietest));
+    let limits = logging::start(arguments.verbose.max(quietest), arguments.log_format);
     let ended = match arguments.command {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
@@ -39,6 +39,7 @@ async fn main() -> ExitCode {
         Command::Token(args) => commands::token::run(&args.name, &args.role),
         Command::Reference => commands::reference::run(),
     };
+    limits.tell();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

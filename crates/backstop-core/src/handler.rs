@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::delivery::Delivery;
+use crate::target::Target;
 use crate::{Event, Failure, Outcome};
 
 /// Reacts to an event.
@@ -42,6 +43,11 @@ pub trait Handler: Send + Sync + 'static {
     /// Handles one event, told more about it. Unless it is written, the event is all that a handler needs.
     fn deliver(&self, delivery: Delivery) -> impl Future<Output = Result<Outcome, Failure>> + Send {
         self.handle(delivery.event)
+    }
+
+    /// Where it sends events to, if that is a target whose availability is known: operators see it with the handler's route.
+    fn target(&self) -> Option<&Target> {
+        None
     }
 }
 
@@ -173,6 +179,10 @@ impl Handler for SharedHandler {
     async fn deliver(&self, delivery: Delivery) -> Result<Outcome, Failure> {
         self.0.deliver_boxed(delivery).await
     }
+
+    fn target(&self) -> Option<&Target> {
+        self.0.target_of()
+    }
 }
 
 impl fmt::Debug for SharedHandler {
@@ -187,6 +197,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 trait Erased: Send + Sync {
     fn handle_boxed(&self, event: Event) -> BoxFuture<'_, Result<Outcome, Failure>>;
     fn deliver_boxed(&self, delivery: Delivery) -> BoxFuture<'_, Result<Outcome, Failure>>;
+    fn target_of(&self) -> Option<&Target>;
 }
 
 impl<H: Handler> Erased for H {
@@ -196,6 +207,10 @@ impl<H: Handler> Erased for H {
 
     fn deliver_boxed(&self, delivery: Delivery) -> BoxFuture<'_, Result<Outcome, Failure>> {
         Box::pin(self.deliver(delivery))
+    }
+
+    fn target_of(&self) -> Option<&Target> {
+        self.target()
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::Timestamp;
 use crate::operate::Operate;
+use crate::telemetry::{BUCKETS, Histogram};
 
 /// A component that can be looked at.
 pub trait Inspect: Send + Sync + 'static {
@@ -22,7 +23,7 @@ pub trait Inspect: Send + Sync + 'static {
 }
 
 /// One component at one moment.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// What it is: `outbox`, `queue`, …
     pub kind: &'static str,
@@ -36,6 +37,33 @@ pub struct Report {
     pub flows: Vec<Flow>,
     /// Events that fail or were given up, those an operator should look at first in front.
     pub troubled: Vec<Troubled>,
+    /// Where its events go, and how many wait on each way.
+    pub routes: Vec<Route>,
+    /// How long things took since the process began.
+    pub times: Vec<Times>,
+}
+
+impl Report {
+    /// A component of which no more is known than how it is.
+    ///
+    /// ```
+    /// use backstop_core::inspect::{Health, Report};
+    ///
+    /// let report = Report::of("outbox", "orders", Health::Down("it is being started".to_owned()));
+    /// assert!(report.places.is_empty());
+    /// ```
+    pub fn of(kind: &'static str, name: impl Into<String>, health: Health) -> Self {
+        Self {
+            kind,
+            name: name.into(),
+            health,
+            places: Vec::new(),
+            flows: Vec::new(),
+            troubled: Vec::new(),
+            routes: Vec::new(),
+            times: Vec::new(),
+        }
+    }
 }
 
 /// Whether a component does its work.
@@ -91,6 +119,54 @@ pub struct Flow {
     pub meaning: &'static str,
     /// How often.
     pub total: u64,
+}
+
+/// A way that events take: those of one handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Route {
+    /// By what its handler is registered for: `Order/OrderPlaced`.
+    pub name: String,
+    /// How many events wait for delivery or for their time.
+    pub waiting: Count,
+    /// How many failed at least once and are tried again.
+    pub retrying: Count,
+    /// How many were given up.
+    pub dead: Count,
+    /// When the oldest of its due events was created.
+    pub oldest_due: Option<Timestamp>,
+    /// Why its events are not handled now, if they are not.
+    pub paused: Option<Paused>,
+}
+
+/// Why the events of a route are not handled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Paused {
+    /// `unavailable` or `disabled` is its target; `deferred` are its events, by their handler.
+    pub state: &'static str,
+    /// The reason, for a person.
+    pub why: String,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// How long something took, each time that it happened since the process began.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Times {
+    /// What took so long, in an operator's words: `waiting`, `handling`.
+    pub name: &'static str,
+    /// One sentence that says from when to when.
+    pub meaning: &'static str,
+    /// The upper bounds of the buckets, in seconds.
+    pub bounds: &'static [f64],
+    /// How often it took so long, for each bucket, and once more for what took longer than all bounds.
+    pub counts: Vec<u64>,
+}
+
+impl Times {
+    /// What a histogram of the telemetry holds.
+    pub fn of(name: &'static str, meaning: &'static str, histogram: &Histogram) -> Self {
+        Self { name, meaning, bounds: &BUCKETS, counts: histogram.counts().to_vec() }
+    }
 }
 
 /// An event that fails or was given up.

@@ -33,6 +33,7 @@ pub mod lifecycle;
 pub mod look;
 pub mod operate;
 pub mod redact;
+pub mod repeats;
 pub mod rest;
 pub mod retry;
 pub mod setting;

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
+use crate::inspect::Paused;
 use crate::redact::redacted;
 use crate::retry::Jitter;
-use crate::{Failure, Outcome, telemetry};
+use crate::{Failure, Outcome, Timestamp, telemetry};
 
 pub use config::{Config, DEFAULT_SOURCE, default_breaker};
 pub use verdict::{Verdict, unwritable};
@@ -108,7 +109,16 @@ struct Availability {
     disabled: bool,
     /// Why the last request that says something about the target went wrong; none after a good one.
     trouble: Option<String>,
+    /// Since when it is not available, while it is not.
+    since: Option<Timestamp>,
+    /// By when somebody has asked for leave, or will again who was told to wait for an open circuit.
+    asked_by: Tick,
+    /// When nobody has asked for so long, nothing waits for it.
+    quiet: Duration,
 }
+
+/// The shortest time after which nothing waits for a target that nobody asks for.
+const QUIET: Duration = Duration::from_secs(60);
 
 /// What can be said about a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,7 +136,7 @@ impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
         let breaker = Breaker::new(config.breaker.clone());
-        let availability = Availability { breaker, held_until: None, disabled: false, trouble: None };
+        let availability = Availability::new(breaker, config.pause);
         let name = name.into();
         let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
@@ -148,7 +158,36 @@ impl Target {
 
     /// Whether it is called now, and if not, why.
     pub fn status(&self) -> Status {
-        self.availability().status(self.0.clock.ticks())
+        let status = self.availability().status(self.0.clock.ticks());
+        // What time alone has changed is seen by nobody else.
+        self.0.metrics.available.set(u64::from(status == Status::Available));
+        status
+    }
+
+    /// Why its events are not sent now, and since when; none while it is called.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use backstop_core::SystemClock;
+    /// # use backstop_core::target::{Config, Target};
+    /// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
+    /// assert_eq!(target.paused(), None);
+    /// target.disable();
+    /// assert_eq!(target.paused().unwrap().state, "disabled");
+    /// ```
+    pub fn paused(&self) -> Option<Paused> {
+        let status = self.status();
+        let availability = self.availability();
+        let (state, why) = match status {
+            Status::Available => return None,
+            Status::Unavailable(why) => ("unavailable", why),
+            Status::Disabled => (
+                "disabled",
+                availability.trouble.clone().unwrap_or_else(|| "somebody disabled it".to_owned()),
+            ),
+        };
+        let since = availability.since.unwrap_or_else(|| self.0.clock.now());
+        Some(Paused { state, why, since })
     }
 
     /// A relay's answer as that of a sink. What is deferred has failed there: whoever calls a sink keeps what it does not
@@ -176,7 +215,10 @@ impl Target {
 
     /// Stops sending. Its events are deferred until it is enabled again.
     pub fn disable(&self) {
-        self.availability().disabled = true;
+        let mut availability = self.availability();
+        availability.disabled = true;
+        availability.note_since(&Status::Disabled, &*self.0.clock);
+        drop(availability);
         self.0.metrics.available.set(0);
     }
 
@@ -185,7 +227,9 @@ impl Target {
         let mut availability = self.availability();
         availability.disabled = false;
         availability.held_until = None;
-        let is_available = availability.status(self.0.clock.ticks()) == Status::Available;
+        let status = availability.status(self.0.clock.ticks());
+        availability.note_since(&status, &*self.0.clock);
+        let is_available = status == Status::Available;
         drop(availability);
         self.0.metrics.available.set(u64::from(is_available));
     }
@@ -239,12 +283,25 @@ impl fmt::Debug for Target {
 }
 
 impl Availability {
+    fn new(breaker: Breaker, pause: Duration) -> Self {
+        Self {
+            breaker,
+            held_until: None,
+            disabled: false,
+            trouble: None,
+            since: None,
+            asked_by: Tick::ZERO,
+            quiet: QUIET.max(pause.saturating_mul(2)),
+        }
+    }
+
     fn status(&mut self, now: Tick) -> Status {
         let held = self.held_until.is_some_and(|until| until > now);
         let circuit_open = match self.breaker.poll(now) {
             State::Open => true,
-            // A probe that went well says enough: the next may be days away.
-            State::HalfOpen => self.trouble.is_some(),
+            // A probe that went well says enough: the next may be days away. So does it when nobody comes to probe: nothing
+            // waits for the target here, and another node may have delivered what did.
+            State::HalfOpen => self.trouble.is_some() && now.since(self.asked_by) < self.quiet,
             State::Closed => false,
         };
         if self.disabled {
@@ -256,7 +313,16 @@ impl Availability {
         }
     }
 
+    /// Keeps the moment at which it ceased to be available.
+    fn note_since(&mut self, status: &Status, clock: &dyn Clock) {
+        match status {
+            Status::Available => self.since = None,
+            _ => _ = self.since.get_or_insert_with(|| clock.now()),
+        }
+    }
+
     fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
+        self.asked_by = self.asked_by.max(now).max(self.breaker.open_until().unwrap_or(now));
         if self.disabled {
             return Err(pace.disabled_pause);
         }
@@ -275,6 +341,7 @@ impl Availability {
         if let Some(wait) = asked {
             self.held_until = self.held_until.max(Some(now + wait));
         }
+        self.asked_by = self.asked_by.max(self.breaker.open_until().unwrap_or(now));
         let reopens = self.breaker.open_until().map(|until| until.since(now));
         asked.max(reopens).unwrap_or_default().saturating_add(pace.spread(jitter))
     }
@@ -334,6 +401,7 @@ impl Permit {
             availability.trouble = None;
         }
         let (after, status) = (availability.breaker.state(), availability.status(now));
+        availability.note_since(&status, &**clock);
         // Whoever reads the log may be slow, and nobody else should wait for that.
         drop(availability);
         tell_changes(target.name(), before, after, &status);

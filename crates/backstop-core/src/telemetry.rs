@@ -48,8 +48,13 @@ pub const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// Every metric, by the component it belongs to and that component's default prefix.
-pub fn catalogue() -> [(&'static str, &'static [Metric]); 3] {
-    [(Outbox::DEFAULT_PREFIX, &OUTBOX), (Target::DEFAULT_PREFIX, &TARGET), (Dlq::DEFAULT_PREFIX, &DLQ)]
+pub fn catalogue() -> [(&'static str, &'static [Metric]); 4] {
+    [
+        (Outbox::DEFAULT_PREFIX, &OUTBOX),
+        (Route::DEFAULT_PREFIX, &ROUTE),
+        (Target::DEFAULT_PREFIX, &TARGET),
+        (Dlq::DEFAULT_PREFIX, &DLQ),
+    ]
 }
 
 /// A counter that is exported and can also be read back, for the dashboard and for conservation checks.
@@ -98,23 +103,31 @@ impl Gauge {
     }
 }
 
-/// A histogram of durations that is exported. How many it holds can also be read back.
+/// A histogram of durations that is exported. How many it holds in each bucket can also be read back.
 #[derive(Debug)]
 pub struct Histogram {
     exported: metrics::Histogram,
-    count: AtomicU64,
+    /// By [`BUCKETS`], and one more for what took longer.
+    counts: [AtomicU64; BUCKETS.len() + 1],
 }
 
 impl Histogram {
     /// Adds something that took so long.
     pub fn record(&self, took: Duration) {
-        self.exported.record(took.as_secs_f64());
-        self.count.fetch_add(1, Ordering::Relaxed);
+        let seconds = took.as_secs_f64();
+        self.exported.record(seconds);
+        let bucket = BUCKETS.partition_point(|bound| *bound < seconds);
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How many were recorded since the process began.
     pub fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.counts().iter().sum()
+    }
+
+    /// How many were recorded in each of [`BUCKETS`] since the process began, and in one more for what took longer.
+    pub fn counts(&self) -> [u64; BUCKETS.len() + 1] {
+        self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 }
 
@@ -177,6 +190,7 @@ component! {
     dispatch_dead: Counter "dispatch.dead", "Events given up and buried.";
     dispatch_deferred: Counter "dispatch.deferred", "Events that their handler deferred; no attempt is counted.";
     dispatch_duration: Histogram "dispatch.duration.seconds", "How long each call of a handler took, in seconds.";
+    dispatch_wait: Histogram "dispatch.wait.seconds", "How long each event was due before its handler was called, in seconds.";
     delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; a delay that was asked for is part of it.";
     append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
     settle_late: Counter "settle.late", "Settlements that came too late: the row was settled or claimed elsewhere.";
@@ -187,7 +201,9 @@ component! {
     purge: Counter "purge", "Rows deleted because they were older than the retention.";
     queue_hot_depth: Gauge "queue.hot.depth", "Events in the hot queue.";
     queue_cold_depth: Gauge "queue.cold.depth", "Events in the cold queue.";
-    lag_oldest_ms: Gauge "lag.oldest.ms", "How long the oldest due event has waited, in milliseconds.";
+    lag_oldest_ms: Gauge "lag.oldest.ms", "How long ago the oldest due event was created, in milliseconds; 0 if none is due.";
+    sample_failed: Counter "sample.failed", "Samples of the table that failed; what is known by them is as old as the last that did not.";
+    sample_capped: Gauge "sample.capped", "1 while there are more events than a sample counts, so that counts by route are lower bounds.";
 }
 
 impl Outbox {
@@ -199,6 +215,32 @@ impl Outbox {
     /// Registers the metrics of the outbox with this name, which each of them carries as the label `outbox`.
     pub fn named(prefix: impl Into<String>, name: impl Into<String>, recorder: &dyn Recorder) -> Self {
         Self::labelled(prefix, &[Label::new("outbox", name.into())], recorder)
+    }
+}
+
+component! {
+    /// What an outbox knows of one route, as of the last sample of its table. Each carries the labels `outbox` and `route`.
+    ///
+    /// ```
+    /// use backstop_core::telemetry::Route;
+    ///
+    /// let placed = Route::named("outbox", "orders", "Order/OrderPlaced", &metrics::NoopRecorder);
+    /// placed.waiting.set(3); // outbox.route.waiting{outbox="orders",route="Order/OrderPlaced"}
+    /// assert_eq!(placed.waiting.value(), 3);
+    /// ```
+    Route, ROUTE, prefix "outbox.route",
+    waiting: Gauge "waiting", "Events that wait for delivery or for their time (NEW).";
+    retrying: Gauge "retrying", "Events that failed at least once and are tried again (RETRY).";
+    dead: Gauge "dead", "Events that were given up (DEAD).";
+    oldest_ms: Gauge "oldest.ms", "How long ago the route's oldest due event was created, in milliseconds; 0 if none is due.";
+    available: Gauge "available", "1 while the route's events are handled, 0 while they are deferred.";
+}
+
+impl Route {
+    /// Registers the metrics of a route of the outbox with this name, whose metrics have that prefix.
+    pub fn named(outbox_prefix: &str, outbox: &str, route: &str, recorder: &dyn Recorder) -> Self {
+        let labels = [Label::new("outbox", outbox.to_owned()), Label::new("route", route.to_owned())];
+        Self::labelled(format!("{outbox_prefix}.route"), &labels, recorder)
     }
 }
 
@@ -305,7 +347,7 @@ impl Histogram {
         let name = format!("{prefix}.{name}");
         recorder.describe_histogram(name.clone().into(), None, help.into());
         let exported = recorder.register_histogram(&Key::from_parts(name, labels.to_vec()), &METADATA);
-        Self { exported, count: AtomicU64::new(0) }
+        Self { exported, counts: Default::default() }
     }
 }
 
@@ -342,7 +384,11 @@ mod tests {
         outbox.lag_oldest_ms.set(17);
         assert_eq!((outbox.enqueue_cold.total(), outbox.lag_oldest_ms.value()), (4, 17));
         outbox.delivery_latency.record(Duration::from_millis(3));
-        assert_eq!(outbox.delivery_latency.count(), 1);
+        outbox.delivery_latency.record(Duration::from_millis(1)); // a bound is part of its bucket
+        outbox.delivery_latency.record(Duration::from_hours(1));
+        assert_eq!(outbox.delivery_latency.count(), 3);
+        let counts = outbox.delivery_latency.counts();
+        assert_eq!((counts[0], counts[2], counts[BUCKETS.len()]), (1, 1, 1), "{counts:?}");
         assert_eq!(outbox.prefix(), "test");
     }
 }

@@ -92,6 +92,10 @@ impl Handler for Webhook {
             Mode::Batched { gathering, linger } => gather(relay, gathering, *linger, &event).await,
         }
     }
+
+    fn target(&self) -> Option<&Target> {
+        Some(&self.0.target)
+    }
 }
 
 impl Relay {

@@ -71,6 +71,10 @@ impl Handler for Publisher {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
         self.0.publish(&event, &self.0.source).await
     }
+
+    fn target(&self) -> Option<&Target> {
+        Some(&self.0.target)
+    }
 }
 
 impl Relay {

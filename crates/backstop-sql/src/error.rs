@@ -351,6 +351,21 @@ impl Error {
         matches!(self, Self::Database { source: sqlx::Error::Database(said), .. } if said.is_unique_violation())
     }
 
+    /// Whether the database cannot be reached, or has no time for anybody: the same may succeed later, without anything being
+    /// changed here. A login that is refused, a table that is not there and settings that are wrong stay so.
+    ///
+    /// ```
+    /// let wrong = backstop_sql::Error::NoTable { table: "orders".to_owned() };
+    /// assert!(!wrong.is_unavailable());
+    /// ```
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } => is_outage(source) && !only_reads(source),
+            Self::OnlyReads { .. } => false,
+            other => other.is_outage(),
+        }
+    }
+
     /// Whether the pool had no connection in time.
     pub(crate) fn is_busy_pool(&self) -> bool {
         matches!(self, Self::Database { source: sqlx::Error::PoolTimedOut, .. })

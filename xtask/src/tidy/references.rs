@@ -22,6 +22,9 @@ fn metrics() -> String {
         Labels tell several of a kind apart:\n\n\
         | metrics | label | value |\n|---|---|---|\n\
         | `outbox` | `outbox` | the outbox's name |\n\
+        | `outbox.route` | `outbox` | the outbox's name |\n\
+        | | `route` | the handler that events go to, as `aggregate type/event type`; `*` is for all other events, `no handler` \
+        for those that find none, and `others` for all routes beyond the first 200 |\n\
         | `dlq` | `dlq` | the name of the dead-letter directory |\n\
         | `target` | `kind` | `webhook` or `topic` |\n\
         | | `name` | the target's name: its `name` in the settings, or scheme, host and port of the URL, or the topic |\n\

@@ -2,7 +2,9 @@
 
 use backstop_admin::{Admin, Role, Token};
 use backstop_core::inspect::Health;
+use backstop_testkit::logs::Logs;
 use serde_json::json;
+use tracing::Level;
 
 use crate::support::{Open, Saying};
 
@@ -52,6 +54,27 @@ async fn the_page_can_be_loaded_and_health_is_a_word_without_a_token() {
     assert_eq!((health.code, health.json()), (200, json!({"status": "DEGRADED"})));
     let health = dashboard.send("GET", "/health", &bearer(SECRET)).await.json();
     assert_eq!(health["components"][0]["why"], "slow");
+    for path in ["/live", "/ready"] {
+        assert_eq!(dashboard.get(path).await.json(), json!({"status": "UP"}), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_tokens_are_told_of_once_in_a_while_and_never_shown() {
+    let logs = Logs::catch();
+    let dashboard = guarded().await;
+    dashboard.get("/metrics").await; // without one, as a browser does at first
+    assert!(logs.having(Level::WARN, "wrong access token").is_empty(), "{}", logs.all());
+    for number in 0..20 {
+        assert_eq!(
+            dashboard.send("GET", "/metrics", &bearer(&format!("bst_hunter{number}"))).await.code,
+            401
+        );
+    }
+    let told = logs.having(Level::WARN, "wrong access token");
+    assert_eq!(told.len(), 1, "{}", logs.all());
+    assert!(told[0].contains("127.0.0.1") && told[0].contains("/metrics"), "{}", told[0]);
+    assert!(!logs.all().contains("hunter"), "{}", logs.all());
 }
 
 #[tokio::test]

@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use backstop_admin::Admin;
-use backstop_core::inspect::{Count, Flow, Health, Place, Report, Troubled};
+use backstop_admin::{Admin, Readiness};
+use backstop_core::inspect::{Count, Flow, Health, Paused, Place, Report, Route, Times, Troubled};
 use backstop_core::{Clock, SystemClock};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::support::{Hanging, Open, Saying, report};
 
@@ -38,6 +40,42 @@ async fn a_desk_that_watches_nothing_is_up() {
 }
 
 #[tokio::test]
+async fn alive_is_who_answers_and_ready_is_who_has_started_and_can_work() {
+    let readiness = Readiness::starting();
+    let component = Saying::health("orders", Health::Degraded("slow".into()));
+    let dashboard = Open::new(Admin::new().readiness(readiness.clone()).watch(component)).await;
+    let ready = async || {
+        let answer = dashboard.get("/ready").await;
+        (answer.code, answer.json())
+    };
+    assert_eq!(ready().await, (503, json!({"status": "DOWN", "why": "it is being started"})));
+    readiness.started();
+    assert_eq!(ready().await, (200, json!({"status": "UP"})), "who works in part can be given work");
+    readiness.ending();
+    assert_eq!(ready().await, (503, json!({"status": "DOWN", "why": "it is shutting down"})));
+    let live = dashboard.get("/live").await;
+    assert_eq!((live.code, live.json()), (200, json!({"status": "UP"})));
+
+    let down = Saying::health("orders", Health::Down("connection refused".into()));
+    let answer = Open::watching([down as _]).await.get("/ready").await;
+    let why = json!({"status": "DOWN", "why": "outbox orders: connection refused"});
+    assert_eq!((answer.code, answer.json()), (503, why));
+}
+
+#[tokio::test]
+async fn alive_is_said_also_where_too_much_is_asked() {
+    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+    let mut asking = Vec::new();
+    for _ in 0..40 {
+        let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        asking.push(stream);
+    }
+    while !dashboard.get("/metrics").await.body.contains("too many requests") {}
+    assert_eq!(dashboard.get("/live").await.code, 200);
+}
+
+#[tokio::test]
 async fn a_component_that_hangs_is_down_and_holds_nobody_up() {
     let dashboard = Open::watching([Arc::new(Hanging) as _, Saying::health("orders", Health::Up) as _]).await;
     let reports = dashboard.get("/api/v1/components").await.json();
@@ -64,6 +102,15 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
         places: vec![Place { name: "dead", meaning: "Given up.", count: Count::up_to(100, 250) }],
         flows: vec![Flow { name: "delivered", meaning: "Handled.", total: 7 }],
         troubled: vec![troubled],
+        routes: vec![Route {
+            name: hostile.into(),
+            waiting: Count::exactly(3),
+            retrying: Count::exactly(0),
+            dead: Count::up_to(100, 250),
+            oldest_due: Some(now),
+            paused: Some(Paused { state: "unavailable", why: hostile.into(), since: now }),
+        }],
+        times: vec![Times { name: "waiting", meaning: "Due.", bounds: &[0.5, 1.0], counts: vec![4, 0, 1] }],
         ..report(hostile, Health::Up)
     });
     let answer = Open::watching([Arc::new(component) as _]).await.get("/api/v1/components").await;
@@ -85,6 +132,15 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             "occurred_at": now,
             "next_attempt_at": null,
         }],
+        "routes": [{
+            "name": hostile,
+            "waiting": {"events": 3, "capped": false},
+            "retrying": {"events": 0, "capped": false},
+            "dead": {"events": 100, "capped": true},
+            "oldest_due": now,
+            "paused": {"state": "unavailable", "why": hostile, "since": now},
+        }],
+        "times": [{"name": "waiting", "meaning": "Due.", "bounds": [0.5, 1.0], "counts": [4, 0, 1]}],
     }]);
     assert_eq!(answer.json(), expected);
 }
@@ -126,7 +182,9 @@ async fn the_page_and_everything_it_names_are_served() {
         "dom.js",
         "history.js",
         "mark.svg",
+        "routes.js",
         "style.css",
+        "times.js",
         "token.js",
         "troubled.js",
         "words.js",
@@ -143,7 +201,7 @@ fn references(text: &str, openings: &[&str]) -> Vec<String> {
 #[tokio::test]
 async fn no_script_writes_markup_from_text() {
     let dashboard = Open::watching([]).await;
-    for name in ["app", "component", "dom", "history", "token", "troubled", "words"] {
+    for name in ["app", "component", "dom", "history", "routes", "times", "token", "troubled", "words"] {
         let script = dashboard.get(&format!("/assets/{name}.js")).await.body;
         for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", ".style."] {
             assert!(!script.contains(sink), "{name}.js uses {sink}");

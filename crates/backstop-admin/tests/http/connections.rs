@@ -96,10 +96,11 @@ async fn a_connection_has_its_time_however_busy_it_is() {
     assert!(before.elapsed() >= Duration::from_secs(55), "{:?}", before.elapsed());
 }
 
+const MOST: usize = 128;
+const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
 #[tokio::test]
-async fn more_clients_than_the_desk_bears_wait_until_one_leaves() {
-    const MOST: usize = 128;
-    const ASK: &[u8] = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+async fn of_more_clients_than_the_desk_bears_the_one_that_idles_the_longest_has_to_go() {
     let dashboard = Open::watching([]).await;
     let mut connected = Vec::new();
     for _ in 0..MOST {
@@ -108,9 +109,48 @@ async fn more_clients_than_the_desk_bears_wait_until_one_leaves() {
         assert_eq!(Answer::read(&mut stream).await.code, 200);
         connected.push(stream);
     }
-    let mut waiting = TcpStream::connect(dashboard.address).await.unwrap();
-    waiting.write_all(ASK).await.unwrap();
-    assert!(timeout(Duration::from_millis(300), Answer::read(&mut waiting)).await.is_err(), "it was let in");
-    connected.pop();
-    assert_eq!(Answer::read(&mut waiting).await.code, 200);
+    // The first came first and asks again, so the second has idled the longest.
+    connected[0].write_all(ASK).await.unwrap();
+    assert_eq!(Answer::read(&mut connected[0]).await.code, 200);
+    assert_eq!(dashboard.get("/health").await.code, 200, "there is room for one more");
+    let ended = timeout(Duration::from_secs(5), connected[1].read(&mut [0])).await.expect("it had to go");
+    assert_eq!(ended.unwrap_or(0), 0);
+    for stays in [0, MOST - 1] {
+        connected[stays].write_all(ASK).await.unwrap();
+        assert_eq!(Answer::read(&mut connected[stays]).await.code, 200);
+    }
+}
+
+#[tokio::test]
+async fn those_who_only_hold_connections_keep_health_from_nobody() {
+    let dashboard = Open::watching([]).await;
+    let mut held = Vec::new();
+    for number in 0..3 * MOST {
+        let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
+        // Some say nothing, and some never end what they say.
+        if number % 2 == 0 {
+            stream.write_all(b"GET /health HTTP/1.1\r\nHost: loc").await.unwrap();
+        }
+        held.push(stream);
+    }
+    for path in ["/health", "/live", "/ready"] {
+        let answer = timeout(Duration::from_secs(5), dashboard.get(path)).await;
+        assert_eq!(answer.expect("nobody waits for those who idle").code, 200, "{path}");
+    }
+}
+
+/// A client that is being answered is not one that idles.
+#[tokio::test]
+async fn whoever_is_being_answered_need_not_go() {
+    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+    let mut asking = TcpStream::connect(dashboard.address).await.unwrap();
+    asking.write_all(ASK).await.unwrap();
+    // It has been read once somebody who came later is answered.
+    assert_eq!(dashboard.get("/live").await.code, 200);
+    let mut held = Vec::new();
+    for _ in 0..2 * MOST {
+        held.push(TcpStream::connect(dashboard.address).await.unwrap());
+    }
+    assert_eq!(dashboard.get("/live").await.code, 200);
+    assert_eq!(Answer::read(&mut asking).await.code, 503, "its component hangs, and it is told so");
 }

@@ -6,3 +6,4 @@ mod connections;
 mod operations;
 mod refusals;
 mod support;
+mod tls;

@@ -37,7 +37,7 @@ impl Inspect for Hanging {
 
 /// A report with nothing in it.
 pub(crate) fn report(name: &str, health: Health) -> Report {
-    Report { kind: "outbox", name: name.into(), health, places: vec![], flows: vec![], troubled: vec![] }
+    Report::of("outbox", name, health)
 }
 
 /// A dashboard that serves until the test ends.

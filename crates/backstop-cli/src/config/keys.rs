@@ -41,7 +41,7 @@ pub(crate) static ROOT: &[Key] = &[
     Key {
         name: "server",
         holds: Holds::Group(backstop_admin::Config::GROUP),
-        meaning: "The dashboard, `/health` and `/metrics`.",
+        meaning: "The dashboard, `/health`, `/live`, `/ready` and `/metrics`.",
     },
 ];
 

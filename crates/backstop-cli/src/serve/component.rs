@@ -29,6 +29,9 @@ pub(super) trait Component: Send {
         Box::pin(async { Ok(()) })
     }
 
+    /// Shows operators what its start waits for.
+    fn waits_for(&self, _why: &str) {}
+
     /// Ends in order, also if it was never started.
     fn close(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         Box::pin(async { Ok(()) })

@@ -10,12 +10,14 @@ mod wiring;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backstop_admin::metrics::{self, PrometheusHandle};
-use backstop_admin::{Admin, Listening};
+use backstop_admin::{Admin, Listening, Readiness};
 use backstop_core::Shutdown;
 use backstop_core::inspect::Inspect;
+use futures_util::future::try_join_all;
 
 use crate::config::{self, Sections};
 use crate::plain;
@@ -36,8 +38,12 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
     let mut components = component::make(settings, &sections)?;
     // The port first: a busy one must be known before the first event is delivered.
     let shown = components.iter().flat_map(|component| component.shown());
-    let dashboard = open_dashboard(&server, prometheus, shown.collect()).await?;
+    let readiness = Readiness::starting();
+    let dashboard = open_dashboard(&server, prometheus, shown.collect(), readiness.clone()).await?;
     let url = dashboard.as_ref().map(Listening::url);
+    if let Some(url) = &url {
+        tracing::info!("the dashboard is open: {url}");
+    }
     let shutdown = Shutdown::new();
     let serving = dashboard.map(|dashboard| tokio::spawn(dashboard.serve(shutdown.clone())));
 
@@ -48,6 +54,7 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
         ended = &mut asked => ended,
         started = start(&mut components, &sections) => match started {
             Ok(()) => {
+                readiness.started();
                 greet(file, &components, url.as_deref());
                 asked.await
             }
@@ -55,6 +62,7 @@ pub(crate) async fn run(file: &Path) -> anyhow::Result<()> {
         },
     };
 
+    readiness.ending();
     // Also after a failed start: nothing is left half running.
     let closed = close(components, &sections).await;
     shutdown.begin();
@@ -69,20 +77,41 @@ async fn open_dashboard(
     server: &backstop_admin::Config,
     prometheus: Option<PrometheusHandle>,
     shown: Vec<Arc<dyn Inspect>>,
+    readiness: Readiness,
 ) -> anyhow::Result<Option<Listening>> {
     let Some(prometheus) = prometheus else { return Ok(None) };
-    let admin = Admin::of(server).metrics(move || prometheus.render());
+    let admin = Admin::of(server).readiness(readiness).metrics(move || prometheus.render());
     let admin = shown.into_iter().fold(admin, Admin::watch);
     admin.bind(server.address).await.map(Some).context("server cannot be started")
 }
 
-/// Starts one after the other, up to the first that fails.
+/// Starts all of them, up to the first that fails. One that waits for its database holds up no other.
 async fn start(components: &mut Components, sections: &Sections) -> anyhow::Result<()> {
-    for component in components {
-        let started = component.start().await;
-        started.with_context(|| format!("{} cannot be started", sections.told(component.path())))?;
+    let starts = components.iter_mut().map(|component| start_one(&mut **component, sections));
+    try_join_all(starts).await.map(drop)
+}
+
+/// How long to wait before a database that is away is tried again, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Starts a component, as soon as its database is there: after a power cut it may come up later than this process.
+/// What no waiting changes, such as a wrong password, ends the start.
+async fn start_one(component: &mut dyn Component, sections: &Sections) -> anyhow::Result<()> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let Err(error) = component.start().await else { return Ok(()) };
+        let section = sections.told(component.path());
+        let is_away = error.downcast_ref().is_some_and(backstop_sql::Error::is_unavailable);
+        if !is_away {
+            return Err(error.context(format!("{section} cannot be started")));
+        }
+        let why = plain::told(&error);
+        component.waits_for(&why);
+        tracing::warn!("{section} waits for its database, and tries again in {pause:?}: {why}");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
-    Ok(())
 }
 
 fn greet(file: &Path, components: &Components, url: Option<&str>) {

@@ -65,6 +65,10 @@ impl Component for Served {
         })
     }
 
+    fn waits_for(&self, why: &str) {
+        self.slot.wait_for(why);
+    }
+
     /// Lets handlers finish, then lets go of the database.
     fn close(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         Box::pin(async {

@@ -1,7 +1,7 @@
 //! The place of a component on the dashboard, from before it is started.
 
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use backstop_core::inspect::{Health, Inspect, Report};
 use backstop_core::operate::Operate;
@@ -10,12 +10,21 @@ use backstop_core::operate::Operate;
 pub(super) struct Slot {
     kind: &'static str,
     name: String,
+    /// Why it is not started yet.
+    why: Mutex<String>,
     inspect: OnceLock<Arc<dyn Inspect>>,
 }
 
 impl Slot {
     pub(super) fn new(kind: &'static str, name: &str) -> Self {
-        Self { kind, name: name.to_owned(), inspect: OnceLock::new() }
+        let why = Mutex::new("it is being started".to_owned());
+        Self { kind, name: name.to_owned(), why, inspect: OnceLock::new() }
+    }
+
+    /// Shows why it cannot be started yet.
+    pub(super) fn wait_for(&self, why: &str) {
+        let told = format!("it cannot be started yet: {why}");
+        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = told;
     }
 
     pub(super) fn fill(&self, inspect: Arc<dyn Inspect>) {
@@ -29,14 +38,8 @@ impl Inspect for Slot {
         match self.inspect.get() {
             Some(inspect) => inspect.report(),
             None => Box::pin(async {
-                Report {
-                    kind: self.kind,
-                    name: self.name.clone(),
-                    health: Health::Down("it is being started".to_owned()),
-                    places: vec![],
-                    flows: vec![],
-                    troubled: vec![],
-                }
+                let why = self.why.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                Report::of(self.kind, &self.name, Health::Down(why))
             }),
         }
     }

@@ -126,3 +126,28 @@ fn hostile_yaml_is_refused_where_it_begins() {
         assert!(ended.complained.contains(told), "{told}:\n{}", ended.complained);
     }
 }
+
+#[test]
+fn a_certificate_that_cannot_be_served_with_is_named_by_its_key() {
+    let settings = "\
+outbox: {database: {url: 'sqlite:orders.db'}, handlers: [{event-type: Tick, log: }]}
+server: {address: '127.0.0.1:0', tls: {certificate: 'file:page.crt', key: 'file:page.key'}}
+";
+    let place = Place::with(settings);
+    let told = || place.run(&["check"]).with(1).complained;
+    let missing = told();
+    for key in ["server.tls.certificate: there is no such file", "server.tls.key: there is no such file"] {
+        assert!(missing.contains(key), "{missing}");
+    }
+    let made = || rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (ours, other) = (made(), made());
+    std::fs::write(place.file("page.crt"), ours.cert.pem()).unwrap();
+    std::fs::write(place.file("page.key"), other.signing_key.serialize_pem()).unwrap();
+    let mismatched = told();
+    let rule = "server.tls.key: cannot be used with `certificate`: it is another certificate's";
+    assert!(mismatched.contains(rule) && !mismatched.contains("BEGIN"), "{mismatched}");
+    std::fs::write(place.file("page.key"), ours.signing_key.serialize_pem()).unwrap();
+    place.run(&["check"]).with(0);
+    let ended = place.serve().end("-TERM").with(0);
+    assert!(ended.said.contains("  page: https://127.0.0.1:"), "{}", ended.said);
+}

@@ -40,10 +40,14 @@ fn the_settings_in_the_guide_are_fine() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guides/run-the-daemon.md");
     let guide = std::fs::read_to_string(guide).unwrap();
     let files: Vec<_> = guide.split("```yaml\n").skip(1).collect();
-    assert_eq!(files.len(), 2);
+    assert_eq!(files.len(), 3);
     for yaml in files {
         let yaml = yaml.split_once("```").unwrap().0;
-        let place = Place::with(yaml).variable("ORDERS_DATABASE_URL", "sqlite:orders.db");
+        let page = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let place = Place::with(yaml)
+            .variable("ORDERS_DATABASE_URL", "sqlite:orders.db")
+            .variable("PAGE_CERTIFICATE", page.cert.pem())
+            .variable("PAGE_KEY", page.signing_key.serialize_pem());
         let ended = place.run(&["check"]).with(0);
         assert_eq!(ended.complained, "");
     }

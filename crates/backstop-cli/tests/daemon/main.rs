@@ -10,6 +10,7 @@ mod enabling;
 mod encrypted;
 mod ending;
 mod letters_and_rows;
+mod logging;
 mod migrating;
 mod python_service;
 #[path = "../receiver/mod.rs"]
@@ -22,4 +23,5 @@ mod targets;
 mod topics;
 mod two_nodes;
 mod unwritable;
+mod waiting;
 mod webhooks;

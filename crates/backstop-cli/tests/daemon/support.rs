@@ -90,7 +90,25 @@ impl Place {
 
     /// Starts the daemon and waits until it says that it runs.
     pub(crate) fn serve(&self) -> Daemon {
-        Daemon::start(self.command(&["serve"]))
+        self.serve_with(&[])
+    }
+
+    /// The same, with more arguments.
+    pub(crate) fn serve_with(&self, arguments: &[&str]) -> Daemon {
+        let mut daemon = Daemon::spawn(self.command(&[&["serve"], arguments].concat()));
+        daemon.until_serving();
+        daemon
+    }
+
+    /// Starts the daemon and waits until its page is open, whether or not it has started what it runs.
+    pub(crate) fn serve_soon(&self) -> Daemon {
+        let mut daemon = Daemon::spawn(self.command(&["serve"]));
+        daemon.address = daemon.wait_for(|| {
+            let log = daemon.log();
+            let (_, behind) = log.split_once("the dashboard is open: http://")?;
+            Some(behind.split_once('\n')?.0.to_owned())
+        });
+        daemon
     }
 }
 
@@ -140,7 +158,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    fn start(mut command: Command) -> Self {
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -152,11 +170,12 @@ impl Daemon {
                 *written.lock().unwrap() += &(line + "\n");
             }
         });
-        let mut daemon =
-            Self { child, lines, log, reading: Some(reading), said: String::new(), address: String::new() };
-        let page = daemon.until("  page: ");
-        daemon.address = page.trim().trim_start_matches("page: ").trim_start_matches("http://").into();
-        daemon
+        Self { child, lines, log, reading: Some(reading), said: String::new(), address: String::new() }
+    }
+
+    fn until_serving(&mut self) {
+        let page = self.until("  page: ");
+        self.address = page.trim().trim_start_matches("page: ").trim_start_matches("http://").into();
     }
 
     fn until(&mut self, text: &str) -> String {

@@ -1,6 +1,9 @@
 //! Where webhooks go, on the operator's page: whether a target is called, and why its events wait.
 
 use std::net::TcpListener;
+use std::path::Path;
+
+use serde_json::Value;
 
 use crate::receiver::Receiver;
 use crate::support::Place;
@@ -59,6 +62,15 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         let (_, metrics) = daemon.get("/metrics", "");
         let gauge = format!(r#"target_available{{kind="webhook",name="{origin}",component="orders"}} 0"#);
         assert!(metrics.contains(&gauge), "{metrics}");
+        let waits = |outbox: &Value| outbox["routes"][1]["waiting"]["events"] == 8;
+        let routes = daemon.component("outbox", waits)["routes"].clone();
+        let placed = &routes[1];
+        assert_eq!(
+            (&placed["name"], &placed["paused"]["state"]),
+            (&"Order/OrderPlaced".into(), &"unavailable".into())
+        );
+        assert!(placed["paused"]["why"].as_str().unwrap().contains(why), "{placed}");
+        assert!(placed["paused"]["since"].as_str().unwrap().ends_with('Z'), "{placed}");
         // The daemon itself is well, and nobody should restart it.
         let (status, health) = daemon.get("/health", "");
         assert!(status == 200 && health.contains("DEGRADED"), "{health}");
@@ -92,5 +104,27 @@ async fn a_target_that_is_gone_is_shown_as_disabled() {
     fill(&place).await;
     let shown = daemon.component("webhook", |shown| shown["health"]["status"] == "degraded");
     assert!(shown["health"]["why"].as_str().unwrap().starts_with("disabled"), "{shown}");
+    daemon.end("-TERM").with(0);
+}
+
+/// What the alerts and the board speak of, as the daemon shows it.
+#[tokio::test]
+async fn every_gauge_and_counter_of_the_alerts_is_scraped_from_a_daemon() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let settings = with_handlers(&[handler("OrderPlaced", &format!("http://{closed}/"))]);
+    let place = Place::with(&format!("{settings}dlq: {{directory: letters, create: true}}\n"));
+    let daemon = place.serve();
+    daemon.wait_for(|| daemon.get("/metrics", "").1.contains("outbox_route_waiting").then_some(()));
+    let (_, metrics) = daemon.get("/metrics", "");
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    for file in ["prometheus/backstop-alerts.yml", "grafana/backstop.json"] {
+        let text = std::fs::read_to_string(packaging.join(file)).unwrap();
+        let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let ours = names.filter(|name| ["outbox_", "target_", "dlq_"].iter().any(|it| name.starts_with(it)));
+        // A histogram is shown once it has something to show.
+        for name in ours.filter(|name| !name.ends_with("_bucket")) {
+            assert!(metrics.contains(&format!("\n{name}{{")), "{name} of {file} is not in\n{metrics}");
+        }
+    }
     daemon.end("-TERM").with(0);
 }

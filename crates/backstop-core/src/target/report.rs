@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use super::{Status, Target};
-use crate::inspect::{Flow, Health, Inspect, Report};
+use crate::inspect::{Flow, Health, Inspect, Report, Times};
 use crate::operate::{Changed, Operate, Operation, Refused};
 use crate::telemetry::Counter;
 
@@ -51,7 +51,8 @@ impl Target {
             flow("deferred", "Events deferred; no attempt is counted.", &metrics.deferred),
             flow("failed", "Events that the target refused or failed on.", &metrics.failed),
         ];
-        let name = self.name().to_owned();
-        Report { kind: inner.kind, name, health, places: Vec::new(), flows, troubled: Vec::new() }
+        let times =
+            vec![Times::of("requests", "Each request, whatever came of it.", &metrics.request_duration)];
+        Report { flows, times, ..Report::of(inner.kind, self.name(), health) }
     }
 }

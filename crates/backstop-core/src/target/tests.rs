@@ -7,7 +7,7 @@ use crate::breaker;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn availability(config: breaker::Config) -> Availability {
-    Availability { breaker: Breaker::new(config), held_until: None, disabled: false, trouble: None }
+    Availability::new(Breaker::new(config), SECOND)
 }
 
 fn pace() -> Pace {
@@ -189,4 +189,63 @@ async fn an_operator_enables_what_is_disabled_and_nothing_else() {
     assert_eq!(target.status(), Status::Available);
     let replay = Operation::Replay { ids: vec!["a".to_owned()] };
     assert_eq!(operable.operate(&replay).await, Err(Refused::NotOffered));
+}
+
+/// The wall clock stands still; the other is moved by hand.
+#[derive(Debug, Clone, Default)]
+struct ByHand(Arc<Mutex<Duration>>);
+
+impl ByHand {
+    fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+impl Clock for ByHand {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn ticks(&self) -> Tick {
+        Tick::ZERO + *self.0.lock().unwrap()
+    }
+}
+
+/// As where several nodes share a table, and another has delivered what waited here.
+#[test]
+fn a_target_that_nothing_waits_for_any_more_is_not_said_to_be_away_for_ever() {
+    let clock = ByHand::default();
+    let config = breaker::Config {
+        consecutive_failures: Some(1),
+        wait_in_open: 300 * SECOND,
+        ..breaker::Config::default()
+    };
+    let target = Target::new("test", "t", &patience(config), Arc::new(clock.clone()));
+    let away = || Verdict::Unavailable { wait: None, why: "away".to_owned() };
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away(), Jitter::NONE);
+    clock.advance(359 * SECOND);
+    assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "a probe may come any moment");
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away(), Jitter::NONE);
+    clock.advance(301 * SECOND);
+    assert!(target.paused().is_some());
+    assert_eq!(target.0.metrics.available.value(), 0);
+    clock.advance(60 * SECOND);
+    assert_eq!((target.status(), target.paused()), (Status::Available, None));
+    assert_eq!(target.0.metrics.available.value(), 1);
+}
+
+#[test]
+fn a_target_says_since_when_it_is_away() {
+    let clock = ByHand::default();
+    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(clock.clone()));
+    let busy = Verdict::Unavailable { wait: Some(9 * SECOND), why: "busy".to_owned() };
+    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(busy, Jitter::NONE);
+    let (why, since) = ("busy".to_owned(), Timestamp::UNIX_EPOCH);
+    assert_eq!(target.paused(), Some(Paused { state: "unavailable", why, since }));
+    clock.advance(10 * SECOND);
+    assert_eq!(target.paused(), None, "it asked for no longer");
+    target.disable();
+    assert_eq!(target.paused().unwrap().state, "disabled");
+    target.enable();
+    assert_eq!(target.paused(), None);
 }

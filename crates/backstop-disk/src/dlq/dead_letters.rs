@@ -3,8 +3,10 @@
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use backstop_core::burial::{Bury, Cause};
+use backstop_core::clock::Tick;
 use backstop_core::inspect::{Inspect, Report};
 use backstop_core::redact::redacted;
 use backstop_core::{CloudEvent, Failure, telemetry};
@@ -48,13 +50,16 @@ pub struct DeadLetters {
     target: Option<Arc<str>>,
 }
 
+/// So long after an event could not be stored, a directory that can be written to is well again.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 struct Shared {
     settings: Setup,
     writer: GroupCommit<Letter>,
     metrics: Arc<telemetry::Dlq>,
-    /// Why the last event could not be stored; none after one that was.
-    trouble: Mutex<Option<String>>,
+    /// Why the last event could not be stored, and when that was; none after one that was stored.
+    trouble: Mutex<Option<(String, Tick)>>,
     looking: Looking,
 }
 
@@ -91,15 +96,18 @@ impl DeadLetters {
         &self.shared.settings
     }
 
-    /// Why the last event could not be stored, if it could not.
+    /// Why the last event could not be stored, if it could not. After a while without another this is no longer told: the
+    /// next event may be days away, and the directory is looked at meanwhile.
     pub(super) fn trouble(&self) -> Option<String> {
-        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let (why, since) = trouble.as_ref()?;
+        (self.settings().clock.ticks().since(*since) < FORGOTTEN).then(|| why.clone())
     }
 
     /// Stores an event. Whatever the error says about URLs, their passwords are not written down.
     pub(super) async fn store(&self, event: &CloudEvent, cause: &Cause) -> Result<(), Error> {
         let stored = self.write(event, cause).await;
-        let trouble = stored.as_ref().err().map(ToString::to_string);
+        let trouble = stored.as_ref().err().map(|error| (error.to_string(), self.settings().clock.ticks()));
         match trouble {
             None => self.metrics().stored.increment(),
             Some(_) => self.metrics().refused.increment(),

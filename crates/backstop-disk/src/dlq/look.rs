@@ -54,12 +54,10 @@ impl Looking {
             (health, _) => health,
         };
         Report {
-            kind: "dead letters",
-            name: letters.settings().shown_name(),
-            health,
             places: files.map(|count| stored(letters.settings(), count)).into_iter().collect(),
             flows: flows(letters),
             troubled: oldest,
+            ..Report::of("dead letters", letters.settings().shown_name(), health)
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use backstop_core::burial::{Bury, Cause};
 use backstop_core::inspect::{Count, Health, Inspect, Report};
@@ -108,6 +109,21 @@ async fn an_event_that_was_not_stored_degrades_it_until_one_is() {
         letters.bury(event("2"), cause()).await.unwrap();
         assert_eq!(letters.report().await.health, Health::Up);
     }
+}
+
+#[tokio::test]
+async fn a_refusal_is_forgotten_after_a_minute_in_which_the_directory_was_well() {
+    let clock = ManualClock::new();
+    let disk = FakeDisk::with_directory(Path::new("/dlq"));
+    let setup = Setup::at("/dlq").filesystem(disk.clone()).clock(clock.clone());
+    let letters = DeadLetters::open(setup).unwrap();
+    disk.fail_nth("write", 0, Fault::Error(ENOSPC));
+    letters.bury(event("1"), cause()).await.unwrap_err();
+    clock.advance(Duration::from_secs(59));
+    assert!(matches!(letters.report().await.health, Health::Degraded(_)));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(letters.report().await.health, Health::Up);
+    assert_eq!(flow(&letters.report().await, "refused"), 1, "that it happened is not forgotten");
 }
 
 #[tokio::test]

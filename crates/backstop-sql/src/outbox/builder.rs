@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use backstop_core::burial::Bury;
@@ -24,6 +25,7 @@ use super::mode::{Delivering, Mode, ModeKind, MultiNode, Tunable};
 use super::purge::{self, Purger, StorePurger};
 use super::registry::{BoundHandler, Registry};
 use super::report::Reporter;
+use super::sampling::{Sampler, Sampling};
 use super::writer::Writer;
 use super::{Inner, Outbox, poller};
 use crate::connection::Connections;
@@ -50,7 +52,7 @@ pub struct Builder<DB: Supported, M> {
     policy: Option<SharedPolicy>,
     burials: Burials,
     purger: Option<Box<dyn Purger>>,
-    recorder: Option<Arc<dyn metrics::Recorder + Send + Sync>>,
+    recorder: Option<SharedRecorder>,
     mode: PhantomData<fn() -> M>,
 }
 
@@ -199,6 +201,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let wake_ups = if may_wake { DB::wake_ups(&self.pool, &table) } else { None };
         let purge = self.build_purge(&store, Arc::new(database), &metrics)?;
         let claims = config.claim_locking.locking().map(|locking| Claims::new(locking, &config));
+        let lag_is_told = Arc::new(AtomicBool::new(false));
         let (dispatcher, poller) = if M::MODE == ModeKind::WriterOnly {
             (None, None)
         } else {
@@ -207,8 +210,9 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             let locking = claims.as_ref().map(|claims| claims.locking.clone());
             let order = if M::MODE == ModeKind::Ordered { Order::Created } else { Order::Due };
             let look = poller::Looking { config: config.poller.clone(), locking, order };
+            let (feed, metrics) = (dispatcher.feed(), metrics.clone());
             let poller =
-                look.feeding(store.clone(), &dispatcher.feed(), wake_others.clone(), metrics.clone());
+                look.feeding(store.clone(), &feed, wake_others.clone(), metrics, lag_is_told.clone());
             (Some(dispatcher), Some(poller))
         };
         let born = claims.as_ref().map(|claims| claims.born.clone());
@@ -226,7 +230,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             _ => None,
         };
         let feed = dispatcher.as_ref().map(dispatcher::Dispatcher::feed);
-        let reporter = Reporter::new(config.name, store.clone(), feed, metrics.clone());
+        let sampling = feed.as_ref().map(|_| Arc::new(self.sampling(&store, &metrics, lag_is_told)));
+        let reporter = Reporter::new(config.name, store.clone(), feed, metrics.clone(), sampling.clone());
         let inner = Inner {
             store,
             writer,
@@ -236,6 +241,8 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             poller,
             purge,
             reporter,
+            sampling,
+            sampler: Sampler::default(),
             metrics,
             guard,
             wake_others,
@@ -263,12 +270,25 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     fn metrics(&self) -> telemetry::Outbox {
         let Config { name, metrics: Metrics { enabled, name_prefix }, .. } = &self.config;
         let prefix = name_prefix.as_deref().unwrap_or(telemetry::Outbox::DEFAULT_PREFIX);
-        let register = |recorder: &dyn metrics::Recorder| telemetry::Outbox::named(prefix, name, recorder);
-        match &self.recorder {
-            _ if !enabled => register(&metrics::NoopRecorder),
-            Some(recorder) => register(recorder),
-            None => metrics::with_recorder(register),
-        }
+        recorded(*enabled, self.recorder.as_ref(), |recorder| {
+            telemetry::Outbox::named(prefix, name, recorder)
+        })
+    }
+
+    fn sampling(
+        &self,
+        store: &Arc<dyn Store>,
+        metrics: &Arc<telemetry::Outbox>,
+        tells_lag: Arc<AtomicBool>,
+    ) -> Sampling {
+        let (prefix, name) = (metrics.prefix().to_owned(), self.config.name.clone());
+        let (enabled, recorder) = (self.config.metrics.enabled, self.recorder.clone());
+        let register = move |route: &str| {
+            recorded(enabled, recorder.as_ref(), |recorder| {
+                telemetry::Route::named(&prefix, &name, route, recorder)
+            })
+        };
+        Sampling::new(store.clone(), self.registry.clone(), metrics.clone(), Box::new(register), tells_lag)
     }
 
     fn build_purge(
@@ -356,6 +376,21 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             fault("time-zone", "means nothing with a store of your own: give it to that store");
         }
         faults.into_result().map_err(|faults| Error::Settings { faults })
+    }
+}
+
+type SharedRecorder = Arc<dyn metrics::Recorder + Send + Sync>;
+
+/// Registers metrics with the recorder that was given, or with the process's, or with none.
+fn recorded<T>(
+    enabled: bool,
+    recorder: Option<&SharedRecorder>,
+    register: impl FnOnce(&dyn metrics::Recorder) -> T,
+) -> T {
+    match recorder {
+        _ if !enabled => register(&metrics::NoopRecorder),
+        Some(recorder) => register(recorder),
+        None => metrics::with_recorder(register),
     }
 }
 

@@ -228,9 +228,11 @@ impl Delivering {
             return Err(unroutable(event));
         };
         let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
+        self.metrics.dispatch_wait.record(queued.waited(SystemClock.now()));
         let began = SystemClock.ticks();
         let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
         self.metrics.dispatch_duration.record(SystemClock.ticks().since(began));
+        route.answered(&answer);
         answer
     }
 }

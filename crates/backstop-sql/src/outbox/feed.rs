@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use backstop_core::{Event, telemetry};
+use backstop_core::{Event, Timestamp, telemetry};
 use tokio::sync::{Notify, Semaphore};
 
 use super::gate::Gate;
@@ -33,17 +34,24 @@ pub struct Queued {
     pub claim: Option<Claim>,
     /// How often its row had been claimed or replayed: if given, what becomes of it is written only while that is so.
     pub generation: Option<i64>,
+    /// Since when it has been due, if that is known; otherwise since it was created.
+    pub due_at: Option<Timestamp>,
 }
 
 impl Queued {
     /// An event that has just been committed.
     pub fn hot(event: Event) -> Self {
-        Self { event, source: Source::Hot, attempts: 0, claim: None, generation: None }
+        Self { event, source: Source::Hot, attempts: 0, claim: None, generation: None, due_at: None }
     }
 
     /// An event read from its row.
     pub fn cold(event: Event, attempts: u32) -> Self {
-        Self { event, source: Source::Cold, attempts, claim: None, generation: None }
+        Self { event, source: Source::Cold, attempts, claim: None, generation: None, due_at: None }
+    }
+
+    /// How long it has been due. A clock that was set back gives zero.
+    pub(super) fn waited(&self, now: Timestamp) -> Duration {
+        (now - self.due_at.unwrap_or_else(|| self.event.occurred_at())).to_std().unwrap_or_default()
     }
 }
 

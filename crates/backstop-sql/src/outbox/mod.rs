@@ -104,6 +104,7 @@ pub mod poller;
 pub mod purge;
 mod registry;
 mod report;
+mod sampling;
 mod settler;
 pub mod store;
 mod transaction;
@@ -143,6 +144,7 @@ use guard::Guard;
 use hot_path::HotPath;
 use mode::ModeKind;
 use report::Reporter;
+use sampling::{Sampler, Sampling};
 
 /// A running outbox: begins transactions, delivers what they appended, and shows what waits.
 ///
@@ -185,6 +187,8 @@ struct Inner {
     poller: Option<Poller>,
     purge: Option<Purge>,
     reporter: Reporter,
+    sampling: Option<Arc<Sampling>>,
+    sampler: Sampler,
     metrics: Arc<telemetry::Outbox>,
     guard: Option<Guard>,
     wake_others: WakeOthers,
@@ -328,6 +332,9 @@ impl Inner {
     ) -> Result<(), Error> {
         let started = (self.poller.as_ref().map_or(Ok(()), Poller::start))
             .and_then(|()| self.purge.as_ref().map_or(Ok(()), Purge::start));
+        if let (Ok(()), Some(sampling)) = (&started, &self.sampling) {
+            self.sampler.start(sampling.clone());
+        }
         match (&started, wake_ups) {
             (Ok(()), Some((wake_ups, heard))) => self.start_wake_ups(mode, wake_ups, heard),
             (Ok(()), None) => {}
@@ -349,6 +356,7 @@ impl Inner {
     async fn close(&self) -> Result<(), Error> {
         // Held to the end, so that whoever closes second waits for the first.
         let _closing = self.closing.lock().await;
+        self.sampler.close().await;
         if let Some(purge) = &self.purge {
             purge.close().await;
         }

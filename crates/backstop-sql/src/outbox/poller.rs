@@ -15,7 +15,7 @@ use backstop_core::config::{Config as _, ValueKind};
 use backstop_core::lifecycle::Lifecycle;
 use backstop_core::rest::Rest;
 use backstop_core::setting::Faults;
-use backstop_core::{Event, Shutdown, telemetry};
+use backstop_core::{Event, Shutdown, Timestamp, telemetry};
 use futures_util::FutureExt;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::timeout;
@@ -98,8 +98,10 @@ impl Looking {
         feed: &Feed,
         wake_others: WakeOthers,
         metrics: Arc<telemetry::Outbox>,
+        lag_is_told: Arc<AtomicBool>,
     ) -> Poller {
-        Poller::new(Cycle::new(store, Arc::new(feed.clone()), metrics, self).feeding(feed, wake_others))
+        let cycle = Cycle::new(store, Arc::new(feed.clone()), metrics, self);
+        Poller::new(cycle.feeding(feed, wake_others, lag_is_told))
     }
 }
 
@@ -112,9 +114,16 @@ pub trait PollHandler: Send + Sync + 'static {
     /// and the event comes again.
     fn handle(&self, event: Event, attempts: u32, claim: Option<Claim>) -> bool;
 
-    /// The same, told how often the row has been claimed or replayed.
+    /// The same, told how often the row has been claimed or replayed, and since when it has been due.
     #[doc(hidden)]
-    fn handle_row(&self, event: Event, attempts: u32, claim: Option<Claim>, _generation: i64) -> bool {
+    fn handle_row(
+        &self,
+        event: Event,
+        attempts: u32,
+        claim: Option<Claim>,
+        _generation: i64,
+        _due_at: Option<Timestamp>,
+    ) -> bool {
         self.handle(event, attempts, claim)
     }
 
@@ -149,13 +158,21 @@ impl<F: Fn(Event, u32) -> bool + Send + Sync + 'static> PollHandler for F {
 impl PollHandler for Feed {
     fn handle(&self, event: Event, attempts: u32, claim: Option<Claim>) -> bool {
         let generation = claim.as_ref().map_or(0, |claim| claim.seq);
-        self.handle_row(event, attempts, claim, generation)
+        self.handle_row(event, attempts, claim, generation, None)
     }
 
-    fn handle_row(&self, event: Event, attempts: u32, claim: Option<Claim>, generation: i64) -> bool {
+    fn handle_row(
+        &self,
+        event: Event,
+        attempts: u32,
+        claim: Option<Claim>,
+        generation: i64,
+        due_at: Option<Timestamp>,
+    ) -> bool {
         let id = event.id().to_owned();
         let (claimed, generation) = (claim.clone(), Some(generation));
-        let offer = self.offer_cold(Queued { claim: claimed, generation, ..Queued::cold(event, attempts) });
+        let queued = Queued { claim: claimed, generation, due_at, ..Queued::cold(event, attempts) };
+        let offer = self.offer_cold(queued);
         // A row that we took again while we still hold it: whoever is free may have it when it is due.
         if let (Offer::Duplicate, Some(claim)) = (offer, claim) {
             self.leases().ledger().disown(id, claim);

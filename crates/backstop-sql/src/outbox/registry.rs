@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
 use backstop_core::handler::SharedHandler;
-use backstop_core::{Delivery, Event, Failure, Handler, IntoHandler, Outcome};
+use backstop_core::inspect::Paused;
+use backstop_core::target::Target;
+use backstop_core::{Clock, Delivery, Event, Failure, Handler, IntoHandler, Outcome, SystemClock, Timestamp};
 
 use crate::Error;
 
@@ -43,6 +45,32 @@ struct Routes {
 pub(super) struct Route {
     pub(super) name: Arc<str>,
     pub(super) handler: SharedHandler,
+    /// Since when its handler has deferred every event, if it deferred the last.
+    deferred_since: Arc<Mutex<Option<Timestamp>>>,
+}
+
+impl Route {
+    fn new(name: impl Into<Arc<str>>, handler: SharedHandler) -> Self {
+        Self { name: name.into(), handler, deferred_since: Arc::default() }
+    }
+
+    /// Notes what its handler said of an event.
+    pub(super) fn answered(&self, answer: &Result<Outcome, Failure>) {
+        let mut since = self.deferred_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match answer {
+            Ok(Outcome::RetryAfter(_)) => _ = since.get_or_insert_with(|| SystemClock.now()),
+            _ => *since = None,
+        }
+    }
+
+    /// Why its events are not handled now, if they are not.
+    fn paused(&self) -> Option<Paused> {
+        if let Some(target) = self.handler.target() {
+            return target.paused();
+        }
+        let since = (*self.deferred_since.lock().unwrap_or_else(PoisonError::into_inner))?;
+        Some(Paused { state: "deferred", why: "its handler asks to come back later".to_owned(), since })
+    }
 }
 
 impl Registry {
@@ -68,8 +96,8 @@ impl Registry {
             });
         }
         let name = if aggregate_type == GLOBAL { String::new() } else { format!("{aggregate_type}/") };
-        let name = format!("{name}{event_type}").into();
-        of_aggregate.insert(event_type.to_owned(), Route { name, handler: handler.into_handler() });
+        let route = Route::new(format!("{name}{event_type}"), handler.into_handler());
+        of_aggregate.insert(event_type.to_owned(), route);
         Ok(())
     }
 
@@ -89,7 +117,7 @@ impl Registry {
         if routes.rest.is_some() {
             return Err(Error::Duplicate { aggregate_type: "*".to_owned(), event_type: "*".to_owned() });
         }
-        routes.rest = Some(Route { name: "*".into(), handler: handler.into_handler() });
+        routes.rest = Some(Route::new("*", handler.into_handler()));
         Ok(())
     }
 
@@ -109,6 +137,26 @@ impl Registry {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let own = routes.of.get(aggregate_type).and_then(|of| of.get(event_type));
         own.or(routes.rest.as_ref()).cloned()
+    }
+
+    /// The names of all routes, in their order.
+    pub(super) fn names(&self) -> Vec<String> {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let mut names: Vec<_> = routes.all().map(|route| route.name.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    /// Why the events of the route of that name are not handled now, if they are not.
+    pub(super) fn paused(&self, name: &str) -> Option<Paused> {
+        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        routes.all().find(|route| &*route.name == name)?.paused()
+    }
+}
+
+impl Routes {
+    fn all(&self) -> impl Iterator<Item = &Route> {
+        self.of.values().flat_map(HashMap::values).chain(&self.rest)
     }
 }
 
@@ -171,5 +219,9 @@ impl Handler for BoundHandler {
 
     async fn deliver(&self, delivery: Delivery) -> Result<Outcome, Failure> {
         self.handler.deliver(delivery).await
+    }
+
+    fn target(&self) -> Option<&Target> {
+        self.handler.target()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use backstop_core::inspect::{Flow, Health, Place, Report, Troubled};
+use backstop_core::inspect::{Flow, Health, Place, Report, Route, Times, Troubled};
 use backstop_core::{look, telemetry};
 
 use super::feed::Feed;
 use super::gate::Trouble;
+use super::sampling::Sampling;
 use crate::Error;
 use crate::store::{Census, Store};
 
@@ -23,6 +24,8 @@ pub(super) struct Reporter {
     /// What is in this node's hands, where it delivers.
     feed: Option<Feed>,
     metrics: Arc<telemetry::Outbox>,
+    /// What waits on which route, where it delivers.
+    sampling: Option<Arc<Sampling>>,
     last: look::Shared<Look>,
 }
 
@@ -39,8 +42,9 @@ impl Reporter {
         store: Arc<dyn Store>,
         feed: Option<Feed>,
         metrics: Arc<telemetry::Outbox>,
+        sampling: Option<Arc<Sampling>>,
     ) -> Self {
-        Self { name, store, feed, metrics, last: look::Shared::default() }
+        Self { name, store, feed, metrics, sampling, last: look::Shared::default() }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -48,13 +52,24 @@ impl Reporter {
     }
 
     pub(super) async fn report(&self) -> Report {
-        let (health, places, troubled) = match self.last.ask(look::timed(self.look())).await {
-            Ok(look) => (self.health(), places(look.census), look.troubled),
+        let (health, places, troubled, routes) = match self.looked().await {
+            Ok((look, routes)) => (self.health(), places(look.census), look.troubled, routes),
             Err(error) => {
-                (Health::Down(format!("the table cannot be read: {error}")), Vec::new(), Vec::new())
+                let health = Health::Down(format!("the table cannot be read: {error}"));
+                (health, Vec::new(), Vec::new(), Vec::new())
             }
         };
-        Report { kind: "outbox", name: self.name.clone(), health, places, flows: self.flows(), troubled }
+        let (flows, times) = (self.flows(), self.times());
+        Report { places, flows, troubled, routes, times, ..Report::of("outbox", &self.name, health) }
+    }
+
+    async fn looked(&self) -> Result<(Look, Vec<Route>), Error> {
+        let look = self.last.ask(look::timed(self.look())).await?;
+        let routes = match &self.sampling {
+            Some(sampling) => sampling.routes().await?,
+            None => Vec::new(),
+        };
+        Ok((look, routes))
     }
 
     fn health(&self) -> Health {
@@ -78,6 +93,22 @@ impl Reporter {
         let census = self.store.census(COUNT_CAP).await?;
         let troubled = self.store.troubled(TROUBLED).await?;
         Ok(Look { census, troubled })
+    }
+
+    fn times(&self) -> Vec<Times> {
+        if self.feed.is_none() {
+            return Vec::new();
+        }
+        let telemetry::Outbox { dispatch_wait, dispatch_duration, delivery_latency, .. } = &*self.metrics;
+        vec![
+            Times::of("waiting", "From when an event is due until its handler is called.", dispatch_wait),
+            Times::of("handling", "Each call of a handler.", dispatch_duration),
+            Times::of(
+                "delivery",
+                "From an event's creation until it is recorded as handled.",
+                delivery_latency,
+            ),
+        ]
     }
 
     fn flows(&self) -> Vec<Flow> {

@@ -225,6 +225,34 @@ pub struct Census {
     pub done: Count,
 }
 
+/// How many unfinished rows there are of each kind of event, counted up to a cap for each status.
+///
+/// Where the cap is reached, those are counted that have been due the longest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// One for each aggregate type and event type that has such rows.
+    pub kinds: Vec<Sampled>,
+    /// Of which status there are more rows than were counted.
+    pub capped: Vec<Status>,
+}
+
+/// The unfinished rows of one kind of event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampled {
+    /// Their aggregate type.
+    pub aggregate_type: String,
+    /// Their event type.
+    pub event_type: String,
+    /// Their status: NEW, RETRY or DEAD.
+    pub status: Status,
+    /// How many there are.
+    pub events: u64,
+    /// When the oldest of them was created that is due; none if none is, or if they are dead.
+    pub oldest_due: Option<Timestamp>,
+    /// How long ago that was, by the database's clock.
+    pub waited: Option<Duration>,
+}
+
 /// Which dead events are meant. Empty means all of them; each part that is given narrows it.
 ///
 /// ```
@@ -433,6 +461,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts rows by status, each up to `cap`.
     fn census(&self, cap: u32) -> BoxFuture<'_, Result<Census, Error>>;
+
+    /// Counts unfinished rows by kind of event, for each status up to `cap`. A store that cannot tell says nothing.
+    fn sample(&self, _at: At, _cap: u32) -> BoxFuture<'_, Result<Option<Sample>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// The rows that an operator should look at first: the dead, then those that retry, the latest in front.
     fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>>;

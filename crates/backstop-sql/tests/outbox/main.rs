@@ -42,6 +42,7 @@ mod purge;
 mod reference;
 mod registry;
 mod replaceable;
+mod sampling;
 mod settlement;
 mod settlement_faults;
 mod start;

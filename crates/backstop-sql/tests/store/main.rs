@@ -21,6 +21,7 @@ mod plans;
 mod poll;
 mod purge;
 mod refusals;
+mod sample;
 mod schema;
 mod secrets;
 mod settle;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_sql::connection::Column;
 use backstop_sql::statement::Statement;
-use backstop_sql::store::{After, At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable};
+use backstop_sql::store::{After, At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable, Status, Store};
 
 use crate::harness::*;
 
@@ -106,6 +106,21 @@ fn check(kind: DatabaseKind, what: &str, index: &str, plan: &str) {
     for step in forbidden {
         assert!(!seen.contains(step), "{what} has {step:?} in its plan:\n{plan}");
     }
+}
+
+/// Fails unless the rows of a sample are read by the index, in its order, up to where it ends.
+fn check_sample(kind: DatabaseKind, plan: &str) {
+    let inner = match kind {
+        // Right below the limit: what it does not ask for is not read.
+        DatabaseKind::Postgres => plan.split("Limit").nth(1).and_then(|below| below.lines().nth(1)),
+        DatabaseKind::Mysql => plan.find("\"table_name\": \"outbox_event\"").map(|at| &plan[at..]),
+        DatabaseKind::Sqlite => plan.lines().find(|line| line.contains(" outbox_event ")),
+    };
+    let inner = inner.unwrap_or_default();
+    // PostgreSQL may take the one that has pending rows only: the order is the same.
+    let index = if inner.contains("idx_due ") { "idx_due" } else { "idx_status_available" };
+    check(kind, "a sample", index, inner);
+    assert!(!plan.contains("FOR ORDER BY"), "{plan}");
 }
 
 /// Fails unless the index is entered at the place, in place of being filtered from its beginning.
@@ -212,6 +227,20 @@ database_suite! {
             let one = plan(&it, it.store.whereabouts_statement(clock, "dead00000500")).await;
             check_that_it_reads_one(it.kind, &one);
         }
+
+        for clock in [at(5_000), At::Database] {
+            for statement in it.store.sample_statements(clock, 10_000) {
+                check_sample(it.kind, &plan(&it, statement).await);
+            }
+        }
+        let sample = it.store.sample(at(5_000), 10_000).await.unwrap().unwrap();
+        assert_eq!(sample.capped, [Status::New, Status::Retry], "{sample:?}");
+        let events = sample.kinds.iter().map(|kind| (kind.status, kind.events));
+        assert_eq!(events.collect::<Vec<_>>(), [
+            (Status::New, 10_000),
+            (Status::Retry, 10_000),
+            (Status::Dead, 1_000),
+        ]);
 
         let rows = it.claim("node-1", 5_000, 500).await;
         assert_eq!(rows.len(), 500);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use backstop_core::{Clock, Event, SystemClock, Timestamp, telemetry};
@@ -36,6 +37,8 @@ pub(super) struct Cycle {
     /// Asked for when rows were given back that another node may have room for.
     wake_others: WakeOthers,
     metrics: Arc<telemetry::Outbox>,
+    /// Whether somebody tells the lag who sees all rows, also those that are claimed.
+    lag_is_told: Arc<AtomicBool>,
     pub(super) looking: Looking,
     sweep: Sweep,
     /// How many rows the last look found, and where it ended.
@@ -64,6 +67,7 @@ impl Cycle {
             epoch: 0,
             wake_others: WakeOthers::default(),
             metrics,
+            lag_is_told: Arc::default(),
             looking,
             sweep,
             found: (0, None),
@@ -73,9 +77,10 @@ impl Cycle {
     }
 
     /// The cycle of a poller that feeds a dispatcher.
-    pub(super) fn feeding(self, feed: &Feed, wake_others: WakeOthers) -> Self {
+    pub(super) fn feeding(self, feed: &Feed, wake_others: WakeOthers, lag_is_told: Arc<AtomicBool>) -> Self {
         let sweep = Sweep::new(self.looking.config.batch_size, self.looking.order == Order::Due);
-        Self { leases: feed.leases().clone(), feed: Some(feed.clone()), sweep, wake_others, ..self }
+        let (leases, feed) = (feed.leases().clone(), Some(feed.clone()));
+        Self { leases, feed, wake_others, lag_is_told, sweep, ..self }
     }
 
     /// Polls once, tells what follows, and whether there was anything new.
@@ -106,7 +111,7 @@ impl Cycle {
             self.sweep.start_over();
             return Ok((Next::Rest, false));
         }
-        if after.is_none() {
+        if after.is_none() && !self.lag_is_told.load(Ordering::Acquire) {
             self.show_lag(&rows);
         }
         let full = rows.len() >= limit as usize;
@@ -202,7 +207,7 @@ impl Cycle {
         // Nobody knows how old they are.
         let renewed: HashSet<_> = self.store.renew(At::Database, &claims).await?.into_iter().collect();
         let (mut taken_up, mut unreadable, mut room) = (0, Vec::new(), true);
-        for Row { id, attempts, claim, generation, key, event, .. } in rows {
+        for Row { id, attempts, claim, generation, key, event, due_at, .. } in rows {
             let event = match event {
                 Ok(event) => event,
                 Err(problem) => {
@@ -216,7 +221,8 @@ impl Cycle {
             if !room || !renewed.contains(&id) {
                 continue;
             }
-            let queued = Queued { claim, generation: Some(generation), ..Queued::cold(event, attempts) };
+            let generation = Some(generation);
+            let queued = Queued { claim, generation, due_at, ..Queued::cold(event, attempts) };
             match feed.offer_cold(queued) {
                 Offer::Taken => taken_up += 1,
                 Offer::Duplicate => {} // it knows of this one
@@ -237,11 +243,12 @@ impl Cycle {
     async fn hand_over(&mut self, rows: Vec<Row>) -> Result<bool, Error> {
         let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
         let mut room = true;
-        for Row { id, attempts, claim, generation, key, event, .. } in rows {
+        for Row { id, attempts, claim, generation, key, event, due_at, .. } in rows {
             match event {
                 Err(problem) => unreadable.push(Unreadable { id, key, claim, problem }),
                 Ok(event) => {
-                    room = room && self.handler.handle_row(event, attempts, claim.clone(), generation);
+                    room =
+                        room && self.handler.handle_row(event, attempts, claim.clone(), generation, due_at);
                     if let (false, Some(claim)) = (room, claim) {
                         refused.push((id, claim));
                     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::sql_store::SqlStore;
 use super::statements::Held;
-use super::{After, At, DeadFilter, Due, Purgeable, row};
+use super::{After, At, DeadFilter, Due, Purgeable, Status, row};
 use crate::connection::Connections;
 use crate::statement::Statement;
 
@@ -37,6 +37,11 @@ impl SqlStore {
     /// The statement of [`whereabouts`](crate::store::Store::whereabouts).
     pub fn whereabouts_statement(&self, at: At, id: &str) -> Statement {
         self.statements().whereabouts(at, id)
+    }
+
+    /// The statements that [`sample`](crate::store::Store::sample) runs.
+    pub fn sample_statements(&self, at: At, cap: u32) -> [Statement; 3] {
+        [Status::New, Status::Retry, Status::Dead].map(|status| self.statements().sample(status, at, cap))
     }
 
     /// The same store on connections around its own, which see each statement before it runs.

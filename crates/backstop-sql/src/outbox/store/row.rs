@@ -7,7 +7,7 @@ use backstop_core::codec::HeaderCodec;
 use backstop_core::event::{GLOBAL, Stored};
 use backstop_core::inspect::Troubled;
 
-use super::{Claim, ClaimedBy, DeadEvent, Due, Order, Row, Status, Whereabouts};
+use super::{Claim, ClaimedBy, DeadEvent, Due, Order, Row, Sampled, Status, Whereabouts};
 use crate::connection::Column;
 use crate::database::dialect::Dialect;
 use crate::statement::Value;
@@ -147,6 +147,22 @@ pub(super) fn to_troubled(row: &[Value], status: Status, place: &'static str) ->
         error: row[5].text().map(str::to_owned),
         occurred_at: row[6].time().unwrap_or_default(),
         next_attempt_at: row[7].time().filter(|_| status == Status::Retry),
+    }
+}
+
+/// What the columns of a sample are read as, by [`to_sampled`].
+pub(super) const SAMPLED_KINDS: [Column; 5] =
+    [Column::Time, Column::Text, Column::Text, Column::Int, Column::Time];
+
+pub(super) fn to_sampled(row: &[Value], status: Status) -> Sampled {
+    let (now, oldest) = (row[0].time(), row[4].time().filter(|_| status != Status::Dead));
+    Sampled {
+        aggregate_type: row[1].text().unwrap_or(GLOBAL).to_owned(),
+        event_type: row[2].text().unwrap_or_default().to_owned(),
+        status,
+        events: row[3].int().unwrap_or_default().unsigned_abs(),
+        oldest_due: oldest,
+        waited: now.zip(oldest).map(|(now, oldest)| (now - oldest).to_std().unwrap_or_default()),
     }
 }
 

@@ -15,7 +15,7 @@ use super::statements::{Held, KEY, Statements, key};
 use super::words::Words;
 use super::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Purgeable, Rights, Row,
-    Settle, Status, Store, Unreadable, Whereabouts,
+    Sample, Settle, Status, Store, Unreadable, Whereabouts,
 };
 use crate::connection::{Column, Connection};
 use crate::database::migration::Schema;
@@ -454,6 +454,25 @@ impl Store for SqlStore {
                 dead: self.count(&mut session, Status::Dead, cap).await?,
                 done: self.count(&mut session, Status::Done, cap).await?,
             })
+        }))
+    }
+
+    fn sample(&self, at: At, cap: u32) -> BoxFuture<'_, Result<Option<Sample>, Error>> {
+        Box::pin(self.in_time(async move {
+            let mut sample = Sample::default();
+            for status in [Status::New, Status::Retry, Status::Dead] {
+                // A connection for each, so that whoever waits for one waits for a single statement.
+                let mut session = self.database.session(Via::Pool).await?;
+                let rows =
+                    session.fetch(&self.statements().sample(status, at, cap), &row::SAMPLED_KINDS).await?;
+                drop(session);
+                let kinds: Vec<_> = rows.iter().map(|row| row::to_sampled(row, status)).collect();
+                if kinds.iter().map(|kind| kind.events).sum::<u64>() >= u64::from(cap) {
+                    sample.capped.push(status);
+                }
+                sample.kinds.extend(kinds);
+            }
+            Ok(Some(sample))
         }))
     }
 

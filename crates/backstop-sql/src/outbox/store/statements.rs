@@ -242,6 +242,23 @@ impl Statements<'_> {
         )
     }
 
+    /// The moment of now, and for each kind of event how many rows have a status and when the oldest of them was created that
+    /// is due. Rows are read in the order of an index and no further than the cap, however many there are.
+    pub(super) fn sample(&self, status: Status, at: At, cap: u32) -> Statement {
+        self.sql(
+            "select {now}, aggregate_type, event_type, count(*), \
+             min(case when available_at <= {now} then created_at end) from \
+             (select aggregate_type, event_type, available_at, created_at from {table}{hint} where {status} \
+             order by available_at limit {cap}) as sampled group by aggregate_type, event_type",
+            &[
+                ("now", &self.now(at)),
+                ("hint", &Plain(self.hint(self.words.indexes.by_status))),
+                ("status", &Plain(is(status))),
+                ("cap", &i64::from(cap)),
+            ],
+        )
+    }
+
     pub(super) fn troubled(&self, status: Status, limit: u32) -> Statement {
         self.sql(
             "select {columns} from {table} where {status} order by available_at desc limit {limit}",

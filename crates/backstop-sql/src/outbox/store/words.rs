@@ -41,6 +41,8 @@ pub(crate) struct Indexes {
     pub(crate) due: &'static str,
     /// Pending rows by when they were created.
     pub(crate) due_created: &'static str,
+    /// Rows of one status by when they are due.
+    pub(crate) by_status: &'static str,
     /// Dead rows by when they were created.
     pub(crate) dead: &'static str,
     /// Pending rows by their age, to be purged.

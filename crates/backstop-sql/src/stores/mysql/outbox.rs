@@ -13,6 +13,7 @@ pub(super) const WORDS: Words = Words {
     indexes: Indexes {
         due: " force index ({idx}_status_available)",
         due_created: " force index ({idx}_status_created)",
+        by_status: " force index ({idx}_status_available)",
         dead: " force index ({idx}_status_created)",
         // One index has all rows by their age, whatever their status.
         old_pending: " force index ({idx}_created)",

@@ -9,7 +9,7 @@ pub(super) const WORDS: Words = Words {
     wakes: true,
     pending: &["status in (0, 2)"],
     // Partial indexes: it finds them by itself.
-    indexes: Indexes { due: "", due_created: "", dead: "", old_pending: "", old_ended: "" },
+    indexes: Indexes { due: "", due_created: "", by_status: "", dead: "", old_pending: "", old_ended: "" },
     created_at: "created_at",
     behind: BEHIND,
     key_of_bytes: "event_id = {key}",

@@ -12,6 +12,7 @@ pub(super) const WORDS: Words = Words {
     indexes: Indexes {
         due: " indexed by {idx}_due",
         due_created: " indexed by {idx}_due_created",
+        by_status: " indexed by {idx}_status_available",
         dead: " indexed by {idx}_dead",
         old_pending: " indexed by {idx}_due_created",
         old_ended: " indexed by {idx}_ended",
