@@ -14,12 +14,12 @@ config! {
     pub struct Config {
         /// Whether the page, `/health` and `/metrics` are served.
         enabled: bool = true => "enabled": one(ValueKind::Flag);
-        /// Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.
+        /// Where they are served; port 0 picks a free port. An address that other machines can reach needs `tokens`.
         address: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7878)
             => "address": one(ADDRESS);
-        /// The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.
+        /// The names by which other machines reach it, as in the `Host` header. Addresses need not be listed.
         hosts: Vec<String> = Vec::new() => "hosts": many(ValueKind::Text), unset("names of this machine only");
-        /// Who may look. `backstop token` makes one. With any of them, nobody is let in without.
+        /// Access tokens. `backstop token` makes one. If there is at least one, nobody is let in without a token.
         tokens: Vec<TokenConfig> = Vec::new() => "tokens": groups;
     }
     rules: between;

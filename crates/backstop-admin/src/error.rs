@@ -55,6 +55,8 @@ pub enum AdminError {
     },
 
     /// A metrics recorder is in place already, and a process has room for one.
-    #[error("this process has a metrics recorder already; install one, before the first metric is counted")]
+    #[error(
+        "this process already has a metrics recorder; install only one, before the first metric is counted"
+    )]
     RecorderInstalled,
 }

@@ -58,7 +58,7 @@ fn keep_up(handle: PrometheusHandle) {
         }
     };
     if let Err(error) = thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(upkeep) {
-        tracing::warn!(%error, "no thread for the upkeep of metrics; memory grows until they are scraped");
+        tracing::warn!(%error, "cannot start the thread that tidies up metrics; memory grows until they are scraped");
     }
 }
 

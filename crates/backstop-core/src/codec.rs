@@ -22,7 +22,7 @@ impl From<serde_json::Error> for CodecError {
         let fault = match error.classify() {
             Category::Io => "the text cannot be read",
             Category::Syntax => "the text is not JSON",
-            Category::Data => "the JSON has another shape than was asked for",
+            Category::Data => "the JSON does not have the shape that was asked for",
             Category::Eof => "the JSON ends too soon",
         };
         Self { fault, line: error.line(), column: error.column() }
@@ -109,7 +109,10 @@ mod tests {
     #[test]
     fn an_error_tells_where_the_fault_is_but_never_quotes_the_text() {
         let error = Json.read::<Vec<u8>>(r#"[1, "4111-1111"]"#).unwrap_err();
-        assert_eq!(error.to_string(), "the JSON has another shape than was asked for at line 1 column 15");
+        assert_eq!(
+            error.to_string(),
+            "the JSON does not have the shape that was asked for at line 1 column 15"
+        );
         assert!(!format!("{error:?}").contains("4111"));
     }
 

@@ -30,7 +30,7 @@ use crate::{Event, Failure, Outcome};
 ///
 /// Where a handler is registered, a closure may also take a [`Delivery`]; see [`IntoHandler`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler",
+    message = "`{Self}` is not a handler",
     label = "not a handler",
     note = "a handler is an async closure such as `|event: Event| async move {{ … }}`, whose future is `Send` and gives `()`, \
             an `Outcome`, or a `Result` of either with any error"
@@ -74,7 +74,7 @@ where
 /// });
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler",
+    message = "`{Self}` is not a handler",
     label = "not a handler",
     note = "a handler is an async closure such as `|event: Event| async move {{ … }}` or `|delivery: Delivery| async move {{ … }}`, \
             whose future is `Send` and gives `()`, an `Outcome`, or a `Result` of either with any error"

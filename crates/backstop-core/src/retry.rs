@@ -50,7 +50,7 @@ impl Retry {
     /// Decides about the failure of attempt number `attempt`, counted from 1.
     ///
     /// A permanent failure buries at once; a failure that carries its own delay uses that one; the last
-    /// try buries whatever the failure says.
+    /// attempt buries whatever the failure says.
     pub fn decide(&self, attempt: u32, failure: &Failure, jitter: Jitter) -> Decision {
         let after = match failure.kind() {
             Kind::Permanent => return Decision::Bury,
@@ -92,7 +92,7 @@ crate::config! {
     pub struct Exponential {
         /// The delay after the first failure; each further one doubles it.
         base: Duration = Duration::from_millis(200) => "base-delay-ms": one(config::ValueKind::MILLIS);
-        /// The most that doubling leads to.
+        /// The longest delay that doubling leads to.
         max: Duration = Duration::from_secs(60) => "max-delay-ms": one(config::ValueKind::MILLIS);
     }
 }

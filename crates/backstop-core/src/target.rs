@@ -363,7 +363,10 @@ fn speaks_well(verdict: &Verdict) -> Option<bool> {
 fn tell_changes(name: &str, before: State, after: State, status: &Status) {
     match (before, after, status) {
         (_, _, Status::Disabled) => {
-            tracing::warn!(target_name = name, "the target is gone and disabled; its events are deferred");
+            tracing::warn!(
+                target_name = name,
+                "the target says that it is gone, and is now disabled; its events are deferred"
+            );
         }
         (State::Closed, State::Open, Status::Unavailable(why)) => {
             tracing::warn!(

@@ -170,18 +170,18 @@ component! {
     Outbox, OUTBOX, prefix "outbox",
     enqueue_hot: Counter "enqueue.hot", "Events enqueued right after their transaction committed.";
     enqueue_hot_dropped: Counter "enqueue.hot.dropped", "Events the hot queue refused; the poller delivers them.";
-    enqueue_hot_skipped_delayed: Counter "enqueue.hot.skipped.delayed", "Delayed events kept off the hot path.";
+    enqueue_hot_skipped_delayed: Counter "enqueue.hot.skipped.delayed", "Delayed events, which do not take the hot path.";
     enqueue_cold: Counter "enqueue.cold", "Events the poller enqueued.";
     dispatch_success: Counter "dispatch.success", "Events handled.";
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
     dispatch_dead: Counter "dispatch.dead", "Events given up and buried.";
     dispatch_deferred: Counter "dispatch.deferred", "Events that their handler deferred; no attempt is counted.";
     dispatch_duration: Histogram "dispatch.duration.seconds", "How long each call of a handler took, in seconds.";
-    delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; a delay that was asked for is part of it.";
+    delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; includes any delay that was asked for.";
     append: Counter "append", "Events appended in transactions that committed, as far as this process knows.";
     settle_late: Counter "settle.late", "Settlements that came too late: the row was settled or claimed elsewhere.";
     replay: Counter "replay", "Dead events set back to be delivered again.";
-    letter_failed: Counter "letter.failed", "Dead events that the dead-letter directory did not take; their rows are DEAD all the same.";
+    letter_failed: Counter "letter.failed", "Dead events that could not be written to the dead-letter directory; their rows are DEAD nevertheless.";
     purge: Counter "purge", "Rows deleted because they were older than the retention.";
     queue_hot_depth: Gauge "queue.hot.depth", "Events in the hot queue.";
     queue_cold_depth: Gauge "queue.cold.depth", "Events in the cold queue.";
@@ -218,7 +218,7 @@ component! {
     deferred: Counter "deferred", "Events deferred because the target is unavailable; no attempt is counted.";
     failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
-    request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever came of it.";
+    request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever the result.";
 }
 
 impl Target {
@@ -243,7 +243,7 @@ component! {
     Dlq, DLQ, prefix "dlq",
     stored: Counter "stored", "Failed events that are in the directory, safe from a crash.";
     refused: Counter "refused", "Failed events that could not be stored; their senders were told.";
-    commits: Counter "commits", "Times that the disk was told to keep what was written; many events share one.";
+    commits: Counter "commits", "How often waiting events were synced to disk; one sync covers all that wait.";
 }
 
 impl Dlq {

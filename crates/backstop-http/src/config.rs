@@ -68,7 +68,8 @@ config! {
     /// ```
     #[derive(Clone, PartialEq)]
     pub struct Config {
-        /// Where events are sent, by POST. In a settings file `env:NAME` or `file:PATH` if its path holds a token.
+        /// Where events are sent, by POST. In a settings file use `env:NAME` or `file:PATH` if its path holds a
+        /// token.
         url: Secret = Secret::default() => "url": one(URL), required("it says where events go");
         /// The name by which operators know the target.
         name: Option<String> = None => "name": one(ValueKind::Text), unset("scheme, host and port of the URL");
@@ -85,27 +86,28 @@ config! {
         /// Headers of every request, such as `authorization`, and their values, which are never shown. In a settings file a
         /// value may be `env:NAME` or `file:PATH`.
         headers: BTreeMap<String, Secret> = BTreeMap::new() => "headers": map(HEADER), unset("none");
-        /// How long a request may take, from asking for a connection to the end of the answer.
+        /// How long a request may take, from asking for a connection to the end of the response.
         timeout: Duration = Duration::from_secs(15) => "timeout": one(TIME);
-        /// How long a new connection may take, from resolving the name to the end of TLS's handshake.
+        /// How long a new connection may take, from resolving the name to the end of the TLS handshake.
         connect_timeout: Duration = Duration::from_secs(5) => "connect-timeout": one(TIME);
         /// How large a request's body may be, in bytes; an event that needs more is dead, with the class `too-large`.
         request_limit: usize = 2 * 1024 * 1024 => "request-limit": one(ValueKind::Number { min: 1, max: u64::MAX });
-        /// How much of an answer's body is read, in bytes. Past it the connection is closed; the status counts all the same.
+        /// How much of a response's body is read, in bytes. Past that the connection is closed; the status still counts.
         response_limit: usize = 64 * 1024 => "response-limit": one(ValueKind::Number { min: 0, max: u64::MAX });
-        /// How large the head of an answer may be, in bytes; more is a failure of the class `bad-response`.
+        /// How large the head of a response may be, in bytes; more is a failure of the class `bad-response`.
         response_head_limit: usize = 32 * 1024
             => "response-head-limit": one(ValueKind::Number { min: LEAST_HEAD_BYTES, max: u64::MAX });
         /// How many connections are kept open while nothing is sent.
         idle_connections: usize = 32 => "idle-connections": one(ValueKind::Number { min: 0, max: 1_000_000 });
-        /// Networks, or single addresses, that the target may be in although they are not public. Private, loopback,
-        /// link-local, shared (CGNAT) and multicast addresses are refused otherwise, and IPv6 that stands for IPv4.
+        /// Networks, or single addresses, that the target may be in although they are not public. All other private,
+        /// loopback, link-local, shared (CGNAT) and multicast addresses are refused, and so is IPv6 that stands for
+        /// IPv4.
         allowed_networks: Vec<String> = Vec::new()
             => "allowed-networks": many(NETWORK), unset("public addresses only");
-        /// Certificates to trust as roots beside the system's, as PEM; in a settings file best `file:PATH`.
+        /// Root certificates to trust in addition to the system's, as PEM; in a settings file preferably `file:PATH`.
         root_certificates: Vec<Secret> = Vec::new()
             => "root-certificates": many(PEM), unset("the system's alone");
-        /// The longest `Retry-After` that is believed.
+        /// The longest `Retry-After` that is followed; a longer one is cut to this.
         retry_after_limit: Duration = Duration::from_secs(3_600) => "retry-after-limit": one(TIME_OR_ZERO);
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,

@@ -32,7 +32,7 @@ pub(crate) enum ConnectError {
     NoAddress { host: String },
     #[error("cannot connect to {host}: {source}")]
     Connect { host: String, source: io::Error },
-    #[error("cannot agree on TLS with {host}: {source}")]
+    #[error("the TLS handshake with {host} failed: {source}")]
     Tls { host: String, source: io::Error },
     #[error("no connection to {host} within {limit:?}")]
     TimedOut { host: String, limit: Duration },

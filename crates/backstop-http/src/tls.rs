@@ -14,7 +14,9 @@ pub(crate) fn connector(extra_roots: &RootCertStore) -> Result<TlsConnector, Str
     if std::env::var_os("SSL_CERT_FILE")
         .is_some_and(|path| Path::new(&path).metadata().is_ok_and(|it| !it.is_file()))
     {
-        return Err("is https, and the environment variable SSL_CERT_FILE names no regular file".to_owned());
+        return Err(
+            "is https, and the environment variable SSL_CERT_FILE does not name a regular file".to_owned()
+        );
     }
     let mut roots = system_roots().clone();
     roots.extend(extra_roots.roots.iter().cloned());

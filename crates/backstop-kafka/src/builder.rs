@@ -135,12 +135,14 @@ fn told(error: KafkaError) -> String {
         KafkaError::ClientConfig(_, said, name, value)
             if (!value.is_empty() && said.contains(&value)) || shown(&name) != name =>
         {
-            format!("cannot be used: {} is not understood as it is set", shown(&name))
+            format!("cannot be used: the value of {} is not understood", shown(&name))
         }
         KafkaError::ClientConfig(_, said, name, _) => {
             format!("cannot be used: {name} is not understood: {said}")
         }
-        KafkaError::ClientCreation(said) => format!("cannot be used: they make no producer: {said}"),
+        KafkaError::ClientCreation(said) => {
+            format!("cannot be used: librdkafka cannot make a producer from them: {said}")
+        }
         other => other.to_string(),
     }
 }

@@ -90,17 +90,19 @@ config! {
         format: Format = Format::Binary => "format": one(Format::KIND);
         /// The name under which the brokers know the connection.
         client_id: String = "backstop".to_owned() => "client-id": one(ValueKind::Text);
-        /// How long the brokers' confirmation may take, its own retries included; after that the event is deferred.
+        /// How long the brokers' confirmation may take, including librdkafka's own retries; after that the event is
+        /// deferred.
         timeout: Duration = Duration::from_secs(30)
             => "timeout": one(ValueKind::time(Duration::from_millis(1), DAY));
-        /// How long a record waits for others to share its request. More is faster in bulk, and later for each.
+        /// How long a record waits for others to share its request. A longer time gives more throughput and more
+        /// delay.
         linger: Duration = Duration::from_millis(2)
             => "linger": one(ValueKind::time(Duration::ZERO, Duration::from_secs(1)));
         /// How the records of a request are compressed.
         compression: Compression = Compression::None => "compression": one(Compression::KIND);
         /// Properties of librdkafka, such as `security.protocol` or `sasl.password`, and their values, which are never
-        /// shown. In a settings file a value may be `env:NAME` or `file:PATH`. Refused are those on which the delivery promise
-        /// rests, such as `acks`.
+        /// shown. In a settings file a value may be `env:NAME` or `file:PATH`. Properties on which the delivery
+        /// promise depends, such as `acks`, are refused.
         properties: BTreeMap<String, Secret> = BTreeMap::new() => "properties": map(PROPERTY), unset("none");
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,

@@ -115,7 +115,7 @@ pub enum Error {
 
     /// The table has not been migrated to the version that this code needs.
     #[error(
-        "table {table} has schema version {found}, this version of Backstop needs {wanted}; run `migrate`"
+        "table {table} has schema version {found}, but this version of Backstop needs {wanted}; run `migrate`"
     )]
     OldSchema {
         /// The table.
@@ -128,7 +128,7 @@ pub enum Error {
 
     /// The table was migrated by a newer version of Backstop.
     #[error(
-        "table {table} has schema version {found}, this version of Backstop knows {known}; update Backstop"
+        "table {table} has schema version {found}, but this version of Backstop knows only {known}; update Backstop"
     )]
     NewSchema {
         /// The table.
@@ -201,7 +201,7 @@ pub enum Error {
 
     /// Two handlers for the same events.
     #[error(
-        "a handler for aggregate type {aggregate_type:?}, event type {event_type:?} is registered already"
+        "a handler for aggregate type {aggregate_type:?}, event type {event_type:?} is already registered"
     )]
     Duplicate {
         /// The aggregate type of both.
@@ -254,7 +254,7 @@ pub enum Error {
 
     /// A database URL that names no database we know.
     #[error(
-        "the database URL names no database that is known{}; begin it with postgres:, mysql:, mariadb: or sqlite:",
+        "the database URL does not name a known database{}; begin it with postgres:, mysql:, mariadb: or sqlite:",
         named(scheme)
     )]
     Scheme {

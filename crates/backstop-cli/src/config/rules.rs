@@ -138,7 +138,7 @@ impl Rules<'_> {
         let alone = matches!(mode, Mode::SingleNode | Mode::Ordered);
         if alone && database.table.guard && database.table.behind_pooler {
             let what = format!(
-                "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or make sure that there is one \
+                "does not work in mode {mode} behind a pooler: use mode: multi-node, or make sure that there is one \
                  process, and write guard: false"
             );
             let key =
@@ -199,7 +199,7 @@ impl Rules<'_> {
         if handler.is_for_the_rest() {
             let others = handler.event_type.len() > 1 || handler.aggregate_type.is_some();
             if others || handler.dlq.is_some() {
-                let what = "`*` stands alone: it is for all events that no other handler is for, so it has neither an \
+                let what = "`*` must be alone: it takes all events that have no other handler, so it has neither an \
                             aggregate-type nor a dlq of its own";
                 self.fault(&format!("{}.event-type", handler.path), what);
             }

@@ -48,7 +48,7 @@ pub(super) async fn run(args: args::Redrive) -> anyhow::Result<()> {
 
 fn show(progress: &Progress, last: &mut Tick) {
     if let Some(Unavailable { wait, why, .. }) = &progress.waiting {
-        eprintln!("waiting, the target asks for {:.1} s: {}", wait.as_secs_f64(), plain(why));
+        eprintln!("waiting for {:.1} s, as the target asks: {}", wait.as_secs_f64(), plain(why));
         return;
     }
     let now = SystemClock.ticks();
@@ -82,7 +82,7 @@ fn summarize(done: &Progress, dry_run: bool) -> anyhow::Result<()> {
         );
     }
     if let Some(failure) = &done.last_failure {
-        bail!("{} stay in the directory; the last one failed with {}", done.failed, plain(failure));
+        bail!("{} stay in the directory; the last failure was {}", done.failed, plain(failure));
     }
     if done.not_removed > 0 {
         bail!("{} will be sent again: they arrived and could not be removed", done.not_removed);

@@ -31,7 +31,7 @@ impl Inspect for Slot {
                 Report {
                     kind: self.kind,
                     name: self.name.clone(),
-                    health: Health::Down("it is being started".to_owned()),
+                    health: Health::Down("it is starting".to_owned()),
                     places: vec![],
                     flows: vec![],
                     troubled: vec![],

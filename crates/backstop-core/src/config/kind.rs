@@ -124,7 +124,7 @@ impl ValueKind {
 
     fn refusal(self, text: &str) -> String {
         let unit = match self {
-            Self::Time { plain: Plain::Nothing, .. } => "; a number alone says no unit",
+            Self::Time { plain: Plain::Nothing, .. } => "; a number alone has no unit",
             Self::Time { plain: Plain::Milliseconds, .. } => "; a number alone is in milliseconds",
             Self::Time { plain: Plain::Seconds, .. } => "; a number alone is in seconds",
             _ => "",
@@ -144,12 +144,12 @@ impl ValueKind {
     pub fn rule(self) -> String {
         match self {
             Self::Text => "a text that is not empty".to_owned(),
-            Self::Name => "a name of at most 40 small letters, digits and dashes".to_owned(),
+            Self::Name => "a name of at most 40 lowercase letters, digits and dashes".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Flag => "true or false".to_owned(),
             Self::Number { min, max: u64::MAX } => format!("a whole number of at least {min}"),
             Self::Number { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Percent => "a share in percent above 0 and up to 100, such as 50".to_owned(),
+            Self::Percent => "a percentage above 0 and up to 100, such as 50".to_owned(),
             Self::Time { min, max, .. } => {
                 let (min, max) = (written(min), written(max));
                 format!("a time from {min} to {max} such as 500ms, 10s, 5m, 1h or 7d")
@@ -252,7 +252,7 @@ mod tests {
         }
         assert_eq!(
             TIME.read("300").unwrap_err(),
-            "must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `300`; a number alone says no unit"
+            "must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `300`; a number alone has no unit"
         );
     }
 

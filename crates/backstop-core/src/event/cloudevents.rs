@@ -56,7 +56,7 @@ pub enum CloudEventError {
         rule: &'static str,
     },
     /// The data is not JSON. Over HTTP this is status 415.
-    #[error("data must be JSON (datacontenttype application/json or …+json), this is {content_type}")]
+    #[error("data must be JSON (datacontenttype application/json or …+json), not {content_type}")]
     NotJson {
         /// What the data says it is.
         content_type: String,
@@ -192,9 +192,8 @@ fn with(
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, CloudEventError> {
-    let time = chrono::DateTime::parse_from_rfc3339(text).map_err(|_| {
-        attribute("time", "must be a moment as RFC 3339 writes it, like 2030-01-31T12:00:00Z")
-    })?;
+    let time = chrono::DateTime::parse_from_rfc3339(text)
+        .map_err(|_| attribute("time", "must be a time in RFC 3339 form, like 2030-01-31T12:00:00Z"))?;
     Ok(time.to_utc())
 }
 
@@ -275,7 +274,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
                 }
             };
             if attributes.texts.insert(name.clone(), text).is_some() {
-                return Err(A::Error::custom(format_args!("attribute {name} stands twice")));
+                return Err(A::Error::custom(format_args!("attribute {name} appears twice")));
             }
         }
         Ok(attributes)

@@ -80,7 +80,7 @@ impl Directory {
     ) -> io::Result<impl Iterator<Item = io::Result<Damaged>> + Send + use<>> {
         let damaged = |name: String| Damaged {
             place: Place::new(&name, 1),
-            why: "its name is not UTF-8 text; give it another, and it can be read".to_owned(),
+            why: "its name is not UTF-8 text; rename it so that it can be read".to_owned(),
         };
         let named = move |name: OsString| name::of_letter_that_is_no_text(&name).map(damaged);
         Ok(self.filesystem.names(&self.path)?.filter_map(move |name| name.map(named).transpose()))

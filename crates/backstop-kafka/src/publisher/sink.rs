@@ -21,7 +21,7 @@ use super::Publisher;
 impl Sink for Publisher {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
-            Failure::permanent("payload", format!("the CloudEvent makes no record: {error}"))
+            Failure::permanent("payload", format!("the CloudEvent cannot be written as a record: {error}"))
         })?;
         let answer = self.0.publish(&event, &source).await;
         self.target().as_sink_answer(answer)

@@ -341,19 +341,22 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         if matches!(M::MODE, ModeKind::SingleNode | ModeKind::Ordered) && *guard && *behind_pooler {
             fault(
                 "guard",
-                "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi-node, or see to it \
-                 yourself that there is one process, and switch it off",
+                "does not work behind a pooler, which leaves no session to hold a lock: use multi-node, or make sure \
+                 yourself that only one process runs, and switch the guard off",
             );
         }
         if *behind_pooler && !DB::dialect().has_poolers() {
             fault("behind-pooler", "is for PostgreSQL only");
         }
         if *beside_java && M::MODE != ModeKind::MultiNode {
-            fault("beside-java", "needs mode multi-node: claims alone keep two from taking the same row");
+            fault(
+                "beside-java",
+                "needs mode multi-node: only claims keep two processes from taking the same row",
+            );
         }
         // A store of one's own knows its zone itself: one that is given beside it would be forgotten.
         if self.store.is_some() && TimeZone::new(time_zone).is_ok_and(|zone| !zone.is_utc()) {
-            fault("time-zone", "means nothing with a store of your own: give it to that store");
+            fault("time-zone", "has no effect with a store of your own: give it to that store");
         }
         faults.into_result().map_err(|faults| Error::Settings { faults })
     }

@@ -95,7 +95,7 @@ impl Burials {
         let Some(letters) = self.of_event(event) else { return };
         if !letters.admit(SystemClock.ticks(), self.patience) {
             metrics.letter_failed.increment();
-            tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is not tried");
+            tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is skipped");
             return;
         }
         let cause = Cause::new(error, SystemClock.now()).attempts(attempts);

@@ -20,12 +20,13 @@ backstop_core::config! {
     pub struct Config {
         /// Whether rows are claimed before they are delivered. `multi-node` requires it.
         enabled: bool = false => "enabled": one(ValueKind::Flag);
-        /// How old a claim must be before another node may take the row: so long do the events of a node that died wait. The
-        /// same on all nodes.
+        /// How old a claim must be before another node may take the row. The events of a node that died wait that
+        /// long. Must be the same on all nodes.
         lock_timeout: Duration = Duration::from_secs(300) => "lock-timeout": one(ValueKind::TIME);
         /// The name under which this node claims rows, new at each start. At most 128 characters.
         owner_id: Option<String> = None => "owner-id": one(ValueKind::Parsed(&OWNER)), unset("made up at each start");
-        /// How long a node that has written a row has it to itself. Never longer than `lock-timeout`.
+        /// How long a node that has just written a row keeps it to itself before it must renew its claim. Never
+        /// longer than `lock-timeout`.
         hot_grace: Duration = Duration::from_secs(30) => "hot-grace": one(ValueKind::TIME);
     }
 }

@@ -271,7 +271,7 @@ impl Writing {
                 tracing::error!(
                     error,
                     event_id,
-                    "the database refuses to record the results of events; deliveries stand still until it accepts them"
+                    "the database refuses to record the results of events; deliveries are stopped until it accepts them"
                 );
             }
             if self.closing.interrupts(tokio::time::sleep(pause)).await.is_none() {

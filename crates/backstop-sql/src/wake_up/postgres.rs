@@ -106,8 +106,9 @@ impl Channel {
 }
 
 fn pooled() -> sqlx::Error {
-    let why = "no wake-up arrives, as behind a pooler that shares connections between transactions; \
-               if there is one, say so with `behind_pooler`";
+    let why = "no wake-up arrives, which is what happens behind a pooler that shares connections between \
+               transactions; if there is one, set `behind_pooler` (in a settings file `database.behind-pooler: \
+               true`)";
     sqlx::Error::Protocol(why.to_owned())
 }
 

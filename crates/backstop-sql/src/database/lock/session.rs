@@ -189,8 +189,8 @@ async fn lock_in<S: Session>(
     }
     // Nobody else has it, so there is nobody to stand down for.
     Err(Error::State(
-        "an old database connection of this node still has its lock on the table; the server lets go of it within a \
-         minute or so, or end that connection there",
+        "an old database connection of this node still has its lock on the table; the server releases it within a \
+         minute or so, or you can end that connection there",
     ))
 }
 

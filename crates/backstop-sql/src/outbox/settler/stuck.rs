@@ -117,7 +117,7 @@ impl Stuck {
             tracing::error!(
                 events,
                 error = self.error,
-                "the database refuses to record the results of events; deliveries stand still until it accepts them"
+                "the database refuses to record the results of events; deliveries are stopped until it accepts them"
             );
         }
         !shut && news

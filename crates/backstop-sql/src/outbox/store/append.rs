@@ -91,9 +91,9 @@ impl SqlStore {
             // A driver of somebody else's, of which nobody here knows how it says that.
             Err(Error::Driver { .. }) => Ok(()),
             Err(error) => Err(error),
-            Ok(()) => {
-                Err(Error::RolledBack { said: format!("it accepts `{text}`, which it refuses within one") })
-            }
+            Ok(()) => Err(Error::RolledBack {
+                said: format!("the database accepts `{text}`, which it refuses inside a transaction"),
+            }),
         }
     }
 

@@ -72,7 +72,7 @@ impl SqlStore {
     /// store.migrate().await?;
     ///
     /// let refused = SqlStore::connect("oracle://scott:tiger@host/db", TableName::default()).await;
-    /// assert!(refused.unwrap_err().to_string().contains("names no database that is known, but \"oracle\""));
+    /// assert!(refused.unwrap_err().to_string().contains("does not name a known database, but \"oracle\""));
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn connect(url: &str, table: TableName) -> Result<Self, Error> {

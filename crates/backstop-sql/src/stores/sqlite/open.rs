@@ -65,7 +65,7 @@ async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<Sqli
     let path = options.get_filename().to_owned();
     // SQLite would wait at a pipe for ever.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
-        let source = sqlx::Error::Io(std::io::Error::other("it is no regular file"));
+        let source = sqlx::Error::Io(std::io::Error::other("it is not a regular file"));
         return Err(Error::Open { path, source });
     }
     let options = options
