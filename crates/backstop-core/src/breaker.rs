@@ -49,7 +49,7 @@ const WINDOW: ValueKind = ValueKind::Parsed(&Parsed {
 /// The calls that count towards the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// The last so many calls.
+    /// This many of the last calls.
     Calls(u32),
     /// The calls that ended within this time.
     Time(Duration),
@@ -172,7 +172,7 @@ impl Breaker {
         }
     }
 
-    /// The moment from which on an open breaker lets probes through; `None` while it is not open.
+    /// When an open breaker starts to let probes through; `None` while it is not open.
     pub fn open_until(&self) -> Option<Tick> {
         match self.phase {
             Phase::Open { until } => Some(until),
@@ -180,8 +180,8 @@ impl Breaker {
         }
     }
 
-    /// Moves an open breaker whose wait is over to half-open, and tells the state. Somebody who makes no
-    /// calls while the breaker is open (a paused consumer) asks here to learn when to go on.
+    /// Moves an open breaker whose wait is over to half-open, and returns the state. A caller that makes no calls
+    /// while the breaker is open (a paused consumer) asks here when it can go on.
     pub fn poll(&mut self, now: Tick) -> State {
         if let Phase::Open { until } = self.phase
             && now >= until

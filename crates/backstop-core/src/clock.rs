@@ -63,7 +63,7 @@ impl Tick {
     /// The origin.
     pub const ZERO: Tick = Tick(Duration::ZERO);
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// How long ago `earlier` was; zero if it is in the future.
     pub fn since(self, earlier: Tick) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -7,8 +7,8 @@ use serde_json::error::Category;
 
 /// Why a text could not be written or read as JSON.
 ///
-/// It says what kind of fault is where, and never quotes the text: payloads and headers must not end in
-/// a log by way of an error.
+/// It says what kind of fault is where, and never quotes the text: payloads and headers must not reach a log through
+/// an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} at line {line} column {column}")]
 pub struct CodecError {
@@ -47,7 +47,7 @@ pub trait Codec: Send + Sync + 'static {
     fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, CodecError>;
 
     /// Reads a map of strings. Absent, blank and `null` texts are the empty map, because a column may
-    /// hold any of them for "no headers". A name whose value is `null` has none, and is left out; a value that is
+    /// hold any of them for "no headers". A name whose value is `null` is left out; a value that is
     /// neither a string nor `null` is an error.
     fn parse_string_map(&self, text: Option<&str>) -> Result<BTreeMap<String, String>, CodecError> {
         match text.map(str::trim) {

@@ -13,7 +13,7 @@ use crate::target;
 /// A metric as the reference documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The name behind the prefix.
+    /// The name after the prefix.
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: MetricKind,
@@ -24,16 +24,16 @@ pub struct Metric {
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only ever grows while the process runs.
+    /// Only grows while the process runs.
     Counter,
-    /// Shows the value of now.
+    /// Shows the current value.
     Gauge,
     /// Counts how long something took, in seconds, by [`BUCKETS`].
     Histogram,
 }
 
 impl MetricKind {
-    /// The upper bounds of the buckets, in seconds; none for what is no histogram.
+    /// The upper bounds of the buckets, in seconds; none if it is not a histogram.
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
             Self::Histogram => Some(&BUCKETS),
@@ -92,7 +92,7 @@ impl Gauge {
         self.value.store(value, Ordering::Relaxed);
     }
 
-    /// The value of now.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds something that took so long.
+    /// Adds something that took this long.
     pub fn record(&self, took: Duration) {
         self.exported.record(took.as_secs_f64());
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +139,7 @@ macro_rules! component {
             /// The prefix unless another is given.
             pub const DEFAULT_PREFIX: &'static str = $prefix;
 
-            /// Registers the metrics with a recorder of one's own.
+            /// Registers the metrics with your own recorder.
             pub fn with_recorder(prefix: impl Into<String>, recorder: &dyn Recorder) -> Self {
                 Self::labelled(prefix, &[], recorder)
             }

@@ -15,7 +15,8 @@ pub(crate) fn connector(extra_roots: &RootCertStore) -> Result<TlsConnector, Str
         .is_some_and(|path| Path::new(&path).metadata().is_ok_and(|it| !it.is_file()))
     {
         return Err(
-            "is https, and the environment variable SSL_CERT_FILE does not name a regular file".to_owned()
+            "is https, and the environment variable SSL_CERT_FILE names something that is not a regular file"
+                .to_owned(),
         );
     }
     let mut roots = system_roots().clone();

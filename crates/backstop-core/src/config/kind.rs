@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub enum ValueKind {
     /// Any text that is not empty.
     Text,
-    /// A short name of small letters, digits and dashes.
+    /// A short name of lowercase letters, digits and dashes.
     Name,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -26,7 +26,7 @@ pub enum ValueKind {
         /// The most; `u64::MAX` for no bound.
         max: u64,
     },
-    /// A share in percent, above 0 and up to 100.
+    /// A percentage, above 0 and up to 100.
     Percent,
     /// A time within bounds.
     Time {
@@ -39,7 +39,7 @@ pub enum ValueKind {
     },
     /// Something secret: never shown, and kept outside of the settings file.
     Secret,
-    /// What only the crate knows that uses it, as the URL of a database.
+    /// A kind that only the crate that uses it understands, such as the URL of a database.
     Parsed(&'static Parsed),
 }
 
@@ -59,9 +59,9 @@ pub struct Parsed {
 /// What a number without a unit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Milliseconds, for keys whose names end so.
+    /// Milliseconds, for keys that end in `-ms`.
     Milliseconds,
-    /// Seconds, for keys whose names end so.
+    /// Seconds, for keys that end in `-seconds`.
     Seconds,
     /// It could be anything, so a unit is needed.
     Nothing,
@@ -132,7 +132,8 @@ impl ValueKind {
         format!("must be {}{}{unit}", self.rule(), self.shown(text))
     }
 
-    /// A wrong value, to be put behind the rule, if it may be repeated. Anywhere a URL with its password is given easily.
+    /// A wrong value, to be put after the rule, if it may be shown. Somebody may have written a URL with its password
+    /// anywhere.
     fn shown(self, text: &str) -> String {
         let looks_secret = text.contains('@')
             || ["whsec_", "bst_", "env:", "file:"].iter().any(|begin| text.starts_with(begin));

@@ -1,5 +1,5 @@
-//! The settings of an outbox, each declared once: what it means, its default, its key in a settings file, and its rule. The
-//! parts of an outbox have theirs beside them.
+//! The settings of an outbox, each declared once: what it means, its default, its key in a settings file, and its
+//! rule. The settings of its parts are declared in the files of those parts.
 
 use std::time::Duration;
 

@@ -120,7 +120,7 @@ impl Replay {
         self
     }
 
-    /// At most so many events per second, so that what made them fail is not overrun. Defaults to no limit.
+    /// At most this many events per second, so that the part that failed is not overrun. Defaults to no limit.
     pub fn per_second(mut self, events: u32) -> Self {
         self.per_second = Some(events);
         self
@@ -138,9 +138,9 @@ impl Replay {
         self
     }
 
-    /// Replays as many as are dead now, the oldest first: neither one that dies again on the way nor one that
-    /// dies meanwhile keeps it going. Tells how many; after an error [`ReplayStopped`] tells how many it had been
-    /// by then.
+    /// Replays the events that are dead now, the oldest first. Events that die while it runs, for the first time or
+    /// again, do not keep it going. Returns how many; after an error, [`ReplayStopped`] says how many were replayed
+    /// before it.
     pub async fn run(self) -> Result<u64, ReplayStopped> {
         let mut replayed = 0;
         self.run_counting(&mut replayed).await.map_err(|source| ReplayStopped { replayed, source })?;
@@ -154,7 +154,7 @@ impl Replay {
             let batch_size = self.batch().min(u32::try_from(left).unwrap_or(u32::MAX));
             let batch = logged(self.dead.store.query_dead(&self.filter, after.as_ref(), batch_size).await)?;
             let ids: Vec<_> = batch.iter().map(|event| event.id.clone()).collect();
-            // The order of creation is walked once, so an event that dies again lies behind.
+            // The order of creation is walked once, so an event that dies again is already behind us.
             after = batch.last().map(|last| After { created_at: last.created_at, id: last.id.clone() });
             *replayed += self.replay(&ids).await?;
             if let Some(progress) = &self.progress {
@@ -185,7 +185,7 @@ impl Replay {
         Ok(changed)
     }
 
-    /// Waits as long as so many may take.
+    /// Waits for the time that this many events must take.
     async fn rest(&self, events: u32) {
         if let (Some(per_second), false) = (self.per_second, self.dry_run) {
             tokio::time::sleep(Duration::from_secs(1) * events / per_second.max(1)).await;

@@ -1,4 +1,5 @@
-//! Leases on events: whoever works on an event has one, and whoever drops it lets somebody else have the event.
+//! Leases on events: a part of the process that works on an event has one; when it drops the lease, the event is free
+//! for others.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
