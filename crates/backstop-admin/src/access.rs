@@ -45,7 +45,7 @@ impl Token {
         Self { name: name.into(), role, hash: Sha256::digest(text).into() }
     }
 
-    /// The token whose SHA-256 is this, in hexadecimal; `None` if it is no such text.
+    /// The token with this SHA-256, in hexadecimal; `None` if the text is not one.
     pub fn from_hash(name: impl Into<String>, role: Role, hash: &str) -> Option<Self> {
         if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
@@ -69,7 +69,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// All tokens. Without any, whoever reaches the dashboard may look at it.
+/// All tokens. Without any, everybody who reaches the dashboard may look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Access(Vec<Token>);
 
@@ -88,12 +88,12 @@ impl Access {
         Self(tokens)
     }
 
-    /// Whether tokens are asked for at all.
+    /// Whether a token is needed at all.
     pub(crate) fn is_guarded(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Whether a request may be made by whoever sent it.
+    /// Whether the sender of a request may make it.
     pub(crate) fn judge(&self, method: &Method, path: &str, headers: &HeaderMap) -> Verdict {
         let Some(needed) = needed(method, path).filter(|_| self.is_guarded()) else {
             return Verdict::Allowed;
@@ -133,8 +133,8 @@ impl Access {
     }
 }
 
-/// The role that a request needs. What is not listed here is denied to all but the highest role, so that an action
-/// that somebody adds is closed until it is thought about. The page's files hold no data: a browser must be able to
+/// The role that a request needs. An action that is not listed here is denied to all but the highest role, so that a
+/// new action is closed until somebody decides about it. The page's files hold no data: a browser must be able to
 /// load them before it can send a token.
 fn needed(method: &Method, path: &str) -> Option<Role> {
     match *method {

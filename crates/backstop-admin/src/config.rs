@@ -48,7 +48,7 @@ const ADDRESS: ValueKind = ValueKind::Parsed(&Parsed {
     },
 });
 
-/// In its place the token itself is given easily, so it is treated as one.
+/// Somebody may write the token itself here by mistake, so it is treated as a secret.
 const HASH: ValueKind = ValueKind::Parsed(&Parsed {
     word: "SHA-256",
     rule: "the 64 hexadecimal digits that `backstop token` prints",
@@ -88,7 +88,7 @@ fn wrong_host(host: &str) -> Option<String> {
 }
 
 impl TokenConfig {
-    /// The token, unless its hash is none.
+    /// The token, unless its hash is not valid.
     pub(crate) fn token(&self) -> Option<Token> {
         Token::from_hash(&self.name, self.role, &self.sha256)
     }

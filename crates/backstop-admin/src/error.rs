@@ -54,7 +54,7 @@ pub enum AdminError {
         source: std::io::Error,
     },
 
-    /// A metrics recorder is in place already, and a process has room for one.
+    /// There is a metrics recorder already, and a process can have only one.
     #[error(
         "this process already has a metrics recorder; install only one, before the first metric is counted"
     )]

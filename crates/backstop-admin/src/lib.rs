@@ -1,14 +1,14 @@
 //! The dashboard: one page that says where events are, and the API, health and metrics behind it.
 //!
-//! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so
-//! whatever implements that trait appears on the page. It listens on loopback, and elsewhere only for holders of a
+//! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so anything
+//! that implements that trait can appear on the page. It listens on loopback, and elsewhere only for holders of a
 //! [`Token`].
 //!
 //! | path | what it answers |
 //! |---|---|
 //! | `/` | the dashboard |
 //! | `/api/v1/components` | a [`Report`](backstop_core::inspect::Report) of each component, as JSON |
-//! | `/health` | 200 while every component works, 503 when one is down; who has no token learns no more than that |
+//! | `/health` | 200 while every component works, 503 when one is down; without a token it says no more than that |
 //! | `/metrics` | Prometheus text |
 //!
 //! ```

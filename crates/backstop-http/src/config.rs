@@ -45,11 +45,12 @@ backstop_core::choice! {
         Structured = "structured",
         /// The payload as the body, and the attributes as `ce-` headers. A signature covers the body alone.
         Binary = "binary",
-        /// Events that are delivered at the same time in one request (`application/cloudevents-batch+json`). A batch that
-        /// is refused or failed on is sent again event by event, so that one of them cannot bury the others.
+        /// Events that are delivered at the same time in one request (`application/cloudevents-batch+json`). A batch
+        /// that is refused, or that the target fails on, is sent again event by event, so that one event cannot bury
+        /// the others.
         ///
-        /// The `webhook-id` names the batch here, and an event that comes again comes in other company: receivers remove
-        /// duplicates by the `source` and `id` of each event.
+        /// The `webhook-id` names the batch here, and an event that is sent again may be in another batch: receivers
+        /// recognise duplicates by the `source` and `id` of each event.
         Batched = "batched",
     }
 }
@@ -151,7 +152,7 @@ const PEM: ValueKind = ValueKind::Parsed(&Parsed {
     check: |text| tls::add_pem(&mut RootCertStore::empty(), text.as_bytes()),
 });
 
-/// What must hold beyond the kind of each.
+/// Rules beyond the kind of each setting.
 fn between(config: &Config, faults: &mut Faults) {
     if let Ok(uri) = url::parse(config.url.reveal()) {
         faults.keep("url", url::check_literal(&uri, &config.guard()));
@@ -180,7 +181,7 @@ impl Config {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// What its target is called: its name, or scheme, host and port of the URL.
+    /// The name of its target: the setting `name`, or scheme, host and port of the URL.
     pub fn target_name(&self) -> String {
         let origin = || url::parse(self.url.reveal()).map(|uri| url::origin(&uri)).unwrap_or_default();
         self.name.clone().unwrap_or_else(origin)
@@ -193,7 +194,7 @@ impl Config {
         faults
     }
 
-    /// What must be equal for connections to be shared: everything but what a message and its target have for themselves.
+    /// What must be equal for connections to be shared: everything that does not belong to one message or one target.
     pub(crate) fn of_connections(&self) -> Self {
         Self {
             connect_timeout: self.connect_timeout,

@@ -78,8 +78,8 @@ impl Connector {
         opened.unwrap_or_else(|_| Err(ConnectError::TimedOut { host: host.clone(), limit: self.limit }))
     }
 
-    /// Tries one address after the other. Each gets its share of the time, so that one which swallows
-    /// packets does not use up that of the others.
+    /// Tries one address after the other. Each gets its share of the time, so that one that swallows packets does not
+    /// use up the time of the others.
     async fn connect(&self, host: &str, addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
         let share = self.limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut last = io::Error::from(io::ErrorKind::TimedOut);

@@ -1,4 +1,4 @@
-//! TLS by rustls: whom a target's certificate must be vouched for by.
+//! TLS by rustls, and the roots that a target's certificate is checked against.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};

@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-/// Refuses a URL that names an address which the guard would block.
+/// Refuses a URL that names an address that the guard would block.
 pub(crate) fn check_literal(uri: &Uri, guard: &Guard) -> Result<(), String> {
     match literal(uri) {
         Some(address) if !guard.allows(address) => Err(format!(

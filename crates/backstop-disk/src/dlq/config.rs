@@ -1,4 +1,4 @@
-//! How a dead-letter directory is kept: every setting, once, and what is no setting.
+//! How a dead-letter directory is set up: every setting, once, and what is not a setting.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

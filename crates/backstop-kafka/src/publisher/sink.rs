@@ -1,12 +1,12 @@
-//! The publisher as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
+//! The publisher as a sink: CloudEvents that come from elsewhere, such as a dead-letter directory.
 
 use backstop_core::event::cloudevents::{self, Received};
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
 
-/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, has failed: whoever
-/// calls a sink keeps what it does not take.
+/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, counts as
+/// failed: the caller of a sink keeps the events that it does not take.
 ///
 /// ```no_run
 /// use backstop_core::{CloudEvent, Event, Sink};
