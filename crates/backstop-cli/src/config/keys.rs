@@ -87,7 +87,7 @@ const OUTBOX: Group = {
         Key {
             name: "handlers",
             holds: Holds::Groups(by_hand(HANDLER)),
-            meaning: "What becomes of events, by their types. An event without a handler is dead at once.",
+            meaning: "What happens to events, by their types. An event without a handler is dead at once.",
         },
     ];
     const BEGIN: [Key; FIRST.len() + PARTS.len()] = join(FIRST, PARTS);

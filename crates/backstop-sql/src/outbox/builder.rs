@@ -464,7 +464,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self
     }
 
-    /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
+    /// What happens to a row whose event was handled. Defaults to [`Done::Keep`].
     pub fn done(mut self, done: Done) -> Self {
         self.config.dispatcher.done = done;
         self
