@@ -49,7 +49,7 @@ const WINDOW: ValueKind = ValueKind::Parsed(&Parsed {
 /// The calls that count towards the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// This many of the last calls.
+    /// The last calls, this many of them.
     Calls(u32),
     /// The calls that ended within this time.
     Time(Duration),

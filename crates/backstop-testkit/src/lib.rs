@@ -7,7 +7,7 @@
 //! | a database, key prefix, topic prefix or directory of your own | [`servers`] |
 //! | a network that is slow, silent or cut | [`proxy::Proxy`] |
 //! | the same tests over several stores | [`suite!`] |
-//! | to wait for something that can only be asked for | [`eventually()`] |
+//! | to wait for something that sends no signal | [`eventually()`] |
 //! | what was logged | `logs::Logs`, behind the feature `logs` |
 //!
 //! Add it as a dev-dependency. The databases sit behind the features `postgres`, `mysql` and `sqlite`;
@@ -56,7 +56,7 @@ use std::time::Duration;
 /// Far more than anything here takes on an idle machine, so that a busy one fails no test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Locks, also after a test thread panicked with the lock: its own panic is the one worth reading.
+/// Locks, even after a test thread panicked while it held the lock: that panic is the one worth reading.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -28,7 +28,7 @@ impl Migration {
         rendered.split(";\n").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The statement that writes down that it ran, for whoever runs the text by hand; it may be run twice.
+    /// The statement that records that it ran, for those who run the text by hand; it may be run twice.
     fn note(&self, table: &TableName) -> String {
         let Self { version, .. } = self;
         format!(
@@ -56,7 +56,7 @@ const HISTORY: &str = "CREATE TABLE IF NOT EXISTS backstop_migration (
 )";
 
 impl Schema {
-    /// All migrations as one text, for whoever runs them with another tool.
+    /// All migrations as one text, for those who run them with another tool.
     pub(crate) fn script(&self) -> String {
         let mut parts = vec![format!("{HISTORY};\n")];
         for migration in self.migrations {
@@ -77,7 +77,7 @@ impl Schema {
     }
 
     async fn migrate_if_old(&self, database: &Database) -> Result<(), Error> {
-        // Whoever may not create tables can still be told that there is nothing to create.
+        // A user who may not create tables can still be told that there is nothing to create.
         if self.check_on(database).await.is_ok() {
             return Ok(());
         }
@@ -96,7 +96,7 @@ impl Schema {
         dialect: &dyn Dialect,
         connection: &mut dyn Connection,
     ) -> Result<(), Error> {
-        // Now that nobody else migrates: whoever had the lock before may have made the table.
+        // Now that nobody else migrates: another node that had the lock before may have made the table.
         let is_missing = self.is_missing(dialect, connection).await?;
         run(connection, HISTORY).await?;
         let noted = self.version(dialect, connection).await?;

@@ -14,7 +14,7 @@ use crate::url;
 const SERVICE: Service =
     Service { label: "MySQL or MariaDB", folder: "mysql", variable: "BACKSTOP_TEST_MYSQL_URL" };
 
-/// A fresh MySQL database, dropped with whoever is still connected when this value is dropped.
+/// A fresh MySQL database. When this value is dropped, so is the database, with all its connections.
 ///
 /// ```no_run
 /// # backstop_testkit::suite::block_on(async {
@@ -37,7 +37,7 @@ pub struct MysqlDatabase {
 ///
 /// # Panics
 ///
-/// If the server answers but lets us make no database.
+/// If the server answers but does not let us create a database.
 pub async fn mysql() -> Option<MysqlDatabase> {
     static TIDIED: AtomicBool = AtomicBool::new(false);
     let server_url = SERVICE.place()?;

@@ -53,9 +53,9 @@ pub struct Settings {
     pub(in crate::outbox) strict_order: bool,
     /// How long claims are good for, where rows are claimed.
     pub(in crate::outbox) terms: Option<Terms>,
-    /// Where dead events are laid down beside the table.
+    /// Where copies of dead events are kept beside the table.
     pub(in crate::outbox) burials: Arc<Burials>,
-    /// The name that handlers are told.
+    /// The name of the component that handlers get.
     pub(in crate::outbox) component: Arc<str>,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A policy of the user's, which may panic.
+/// The user's own policy, which may panic.
 pub(in crate::outbox) fn unfailing(policy: impl Policy) -> SharedPolicy {
     SharedPolicy::new(Unfailing(policy))
 }

@@ -23,7 +23,7 @@ pub async fn open(url: &str) -> Result<MySqlPool, Error> {
 
 pub(crate) use open as open_url;
 
-/// [`open`] with at most so many connections.
+/// [`open`] with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<MySqlPool, Error> {
     let options = options(url)?;
     let database = options.get_database().unwrap_or_default();
