@@ -159,7 +159,7 @@ fn stop(server: &Server) -> Result<()> {
     if server.stop().with_context(|| format!("cannot stop {name}"))? {
         say!("{name:<9} stopped ({:.2} s)", begun.elapsed().as_secs_f32());
     } else {
-        say!("{name:<9} did not run");
+        say!("{name:<9} was not running");
     }
     Ok(())
 }
@@ -199,7 +199,10 @@ fn status(workspace: &Workspace) -> Result<()> {
 fn own(workspace: &Workspace, name: Name) -> Result<Server> {
     let server = Server::open(workspace, name)?;
     if server.given_by_others().is_some() {
-        bail!("{name} is given by {0} and not ours to touch; unset {0} first", name.variable());
+        bail!(
+            "{name} is given by {0}, so it is not started, stopped or changed here; unset {0} first",
+            name.variable()
+        );
     }
     Ok(server)
 }

@@ -1,4 +1,4 @@
-//! Text for a terminal, which obeys what it is shown. Files, rows and answers of others are hostile text.
+//! Text for a terminal, which obeys control sequences. Files, rows and answers of others are hostile text.
 
 /// The text without characters that a terminal acts upon, or that hide or reorder what is around them.
 pub(crate) fn plain(text: &str) -> String {

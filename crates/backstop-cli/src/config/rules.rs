@@ -1,4 +1,4 @@
-//! What must hold between settings, beyond what each says for itself.
+//! Rules between settings, beyond the rules of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -148,7 +148,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Settings that mean nothing in the mode, or while their group is switched off.
+    /// Settings that have no effect in the mode, or while their group is switched off.
     fn without_effect(&mut self, Outbox { path, mode, .. }: &Outbox, config: &outbox::Config) {
         let idle: &[&str] = match mode {
             Mode::MultiNode => &[],
@@ -304,7 +304,7 @@ fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
     format!("there is no dlq with the name `{name}`{meant}")
 }
 
-/// The key of a handler whose target can be away.
+/// The key of a handler whose target can be unavailable.
 fn relay(handler: &Handler) -> Option<&'static str> {
     handler.http.as_ref().map(|_| "http").or(handler.kafka.as_ref().map(|_| "kafka"))
 }
