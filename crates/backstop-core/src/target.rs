@@ -334,7 +334,7 @@ impl Permit {
             availability.trouble = None;
         }
         let (after, status) = (availability.breaker.state(), availability.status(now));
-        // Whoever reads the log may be slow, and nobody else should wait for that.
+        // Writing to the log may be slow, and nobody else should wait for that.
         drop(availability);
         tell_changes(target.name(), before, after, &status);
         target.count(&answer, self.events, &status);

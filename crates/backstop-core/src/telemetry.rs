@@ -17,7 +17,7 @@ pub struct Metric {
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: MetricKind,
-    /// One sentence for whoever reads a dashboard.
+    /// One sentence for the reader of a dashboard.
     pub help: &'static str,
 }
 

@@ -45,7 +45,7 @@ pub(crate) trait Commit<T>: Send + 'static {
         None
     }
 
-    /// Lets go of what it has open.
+    /// Closes what it has open.
     fn leave(&mut self) {}
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn run(name: &str, role: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// So many random bits that a fast hash hides it.
+/// Enough random bits that a fast hash hides it.
 fn fresh() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).context("cannot get random numbers from the system")?;

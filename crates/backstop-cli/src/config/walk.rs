@@ -292,7 +292,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A group with its own path, so that whoever uses it can say which one it was; a `Config` knows of no path.
+/// A group with its own path, so that its user can say which one it was; a `Config` knows no path.
 fn with_path(mut values: Value, group: Group, path: &str) -> Value {
     let of_config = (group.defaults)();
     if let Value::Object(values) = &mut values

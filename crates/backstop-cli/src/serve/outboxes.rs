@@ -65,7 +65,7 @@ impl Component for Served {
         })
     }
 
-    /// Lets handlers finish, then lets go of the database.
+    /// Lets handlers finish, then closes the database.
     fn close(self: Box<Self>) -> BoxFuture<'static, anyhow::Result<()>> {
         Box::pin(async {
             match self.running {

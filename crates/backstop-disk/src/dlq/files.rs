@@ -170,7 +170,7 @@ impl Files {
         }
     }
 
-    /// The sender keeps the event, so the file is in the way. If it stays all the same, the event is there twice.
+    /// The sender keeps the event, so the file is in the way. If it cannot be removed, the event is there twice.
     fn give_up(&self, path: &Path, doing: &'static str, source: io::Error) -> Error {
         let _ = self.filesystem.remove(path);
         Error::Write { doing, source }

@@ -40,8 +40,7 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 ///
 /// A failure that says when to try again ([`Failure::retry_after`]) is about the sink and not about the event: a
 /// [target](backstop_core::target) is unavailable, for example. Then the redrive waits and sends the same entry
-/// again. When its
-/// [patience](Self::patience) is over it stops, and leaves that entry and all after it as they are.
+/// again. When its [patience](Self::patience) is over it stops, and leaves that entry and all after it as they are.
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Failure};
@@ -218,7 +217,7 @@ struct Run {
     waited: Duration,
 }
 
-/// What became of an entry.
+/// How sending an entry ended.
 enum Fate {
     Sent,
     Left,
@@ -226,7 +225,7 @@ enum Fate {
     Untried,
 }
 
-/// What became of a file's entries.
+/// How sending a file's entries ended.
 #[derive(Default)]
 struct Outcome {
     /// Lines that were sent and are not marked yet.

@@ -87,7 +87,7 @@ pub(super) struct Renewer {
     terms: Terms,
 }
 
-/// So many claims are renewed at once: what is renewed counts although the rest takes longer than there is time.
+/// This many claims are renewed at once: those that are renewed count even if there is no time left for the rest.
 const TOGETHER: usize = 500;
 
 impl Renewer {
@@ -102,11 +102,11 @@ impl Renewer {
         let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
     }
 
-    /// Renews claims, and tells whether the database answered.
+    /// Renews claims, and returns whether the database answered.
     async fn renew(&self, rows: &[Claimed]) -> bool {
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + self.terms.timeout;
-        // One that is swallowed must leave time for the next.
+        // A renewal that gets no answer must leave time for the next.
         let renewed = timeout(self.terms.renew_every(), renew(&*self.store, rows)).await;
         match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
             Ok((renewed, lost)) => {
@@ -150,9 +150,9 @@ impl Renews for Renewer {
 
 type Claims = Vec<Claimed>;
 
-/// Renews claims, and tells which were and which had been lost. One that was lost looks alive from here if this machine
-/// stood still: its clock stood still with it. One that is neither is in somebody's hands for the moment, and stays as
-/// it is.
+/// Renews claims, and returns which were renewed and which had been lost. A lost claim looks alive from here if this
+/// machine stood still, since its clock stood still with it. A claim that is neither belongs to a row that somebody
+/// has locked at the moment, and stays as it is.
 async fn renew(store: &dyn Store, rows: &[Claimed]) -> Result<(Claims, Claims), Error> {
     let renewed: HashSet<_> = store.renew(At::Database, rows).await?.into_iter().collect();
     let (renewed, others): (Claims, Claims) = rows.iter().cloned().partition(|(id, _)| renewed.contains(id));

@@ -30,7 +30,7 @@
 //!     }
 //! }
 //!
-//! /// A handler is anything that takes an event and says what became of it.
+//! /// A handler is anything that takes an event and gives an answer.
 //! struct Warehouse;
 //! impl Handler for Warehouse {
 //!     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {

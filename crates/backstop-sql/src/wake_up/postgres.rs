@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::WakeUps;
 use crate::{BoxFuture, Error, TableName};
 
-/// How long a wake-up of our own may take to arrive before we take it that none does.
+/// How long our own wake-up may take to arrive before we conclude that none does.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// A connection that has been silent for so long is asked whether it is still there, and must answer.
+/// A connection that has been silent for this long is asked whether it is still there, and must answer.
 const SILENT: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(5);
 

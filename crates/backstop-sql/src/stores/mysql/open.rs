@@ -10,7 +10,7 @@ use crate::stores::url::{self, Form, Takes};
 
 /// Opens the database of a URL: `mysql://user:password@host:3306/database`.
 ///
-/// At most ten connections, ten seconds of patience for one of them, sessions in UTC and in `utf8mb4`.
+/// At most ten connections, a wait of at most ten seconds for one of them, sessions in UTC and in `utf8mb4`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), backstop_sql::Error> {

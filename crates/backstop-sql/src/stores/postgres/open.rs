@@ -10,7 +10,7 @@ use crate::stores::url::{self, Form, Takes};
 
 /// Opens the database of a URL: `postgres://user:password@host:5432/database`.
 ///
-/// At most ten connections, ten seconds of patience for one of them, sessions in UTC, and the name
+/// At most ten connections, a wait of at most ten seconds for one of them, sessions in UTC, and the name
 /// `backstop` in `pg_stat_activity` unless the URL gives another.
 ///
 /// ```no_run
@@ -24,7 +24,7 @@ pub async fn open(url: &str) -> Result<PgPool, Error> {
 
 pub(crate) use open as open_url;
 
-/// [`open`] with at most so many connections.
+/// [`open`] with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
     let options = options(url)?;
     let database = options.get_database().unwrap_or(options.get_username());

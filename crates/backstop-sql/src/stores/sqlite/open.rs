@@ -14,8 +14,9 @@ const CONNECTIONS: u32 = 4;
 
 /// Opens a database file, and creates it if there is none.
 ///
-/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that
-/// what was delivered survives a power cut; five seconds of patience for the write lock; four connections.
+/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that a
+/// commit whose event was delivered survives a power cut; a wait of at most five seconds for the write lock; four
+/// connections.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -34,7 +35,7 @@ pub(crate) async fn open_url(url: &str) -> Result<SqlitePool, Error> {
     open_sized(url, CONNECTIONS).await
 }
 
-/// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most so many connections.
+/// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<SqlitePool, Error> {
     connect(options(url)?, connections).await
 }
