@@ -96,8 +96,7 @@ impl Guard {
         let own = ["127.0.0.1", "localhost", "[::1]", &self.bound];
         let mut names = own.into_iter().chain(self.hosts.iter().map(String::as_str));
         // Rebinding needs a name that somebody else controls, and an address is not a name. On loopback without
-        // tokens it is
-        // still refused, because nothing else keeps strangers out.
+        // tokens it is still refused, because nothing else keeps strangers out.
         let reachable = self.access.is_guarded() && is_address(host);
         !authority.as_str().contains('@') && (reachable || names.any(|name| name.eq_ignore_ascii_case(host)))
     }

@@ -163,8 +163,7 @@ impl Proxy {
 
     /// From now on everything reaches the server and none of its answers come back: the server does what it is asked
     /// to do, and the answer does not arrive. It waits as in a [`black_hole`](Self::black_hole); [`cut`](Self::cut)
-    /// then
-    /// loses it for good.
+    /// then loses it for good.
     pub fn hold_answers(&self) {
         self.network.weather.send_modify(|weather| weather.mode = Mode::HoldAnswers);
     }

@@ -1,8 +1,7 @@
 //! Environment variables that take the place of values in the file: `BACKSTOP__SERVER__ADDRESS` is `server.address`.
 //!
 //! There are two underscores between keys, and one in place of a dash, so `BACKSTOP__OUTBOX__CLAIM_LOCKING__ENABLED`
-//! is
-//! `outbox.claim-locking.enabled`. Where `outbox` is a list, the name of one follows:
+//! is `outbox.claim-locking.enabled`. Where `outbox` is a list, the name of one follows:
 //! `BACKSTOP__OUTBOX__ORDERS__MODE`.
 
 use super::fault::{Findings, Place};

@@ -58,9 +58,8 @@ pub(crate) struct Redrive {
     /// The dead-letter directory.
     pub(crate) directory: PathBuf,
     /// Where to send: a URL, to which each event is sent as a CloudEvent; `kafka://host:port/topic`; a file, to which
-    /// it is
-    /// appended and synced; or `-` for standard output. Use `env:NAME` or `file:PATH` for a URL that others should
-    /// not read.
+    /// it is appended and synced; or `-` for standard output. Use `env:NAME` or `file:PATH` for a URL that others
+    /// should not read.
     #[arg(long, value_name = "URL|FILE")]
     pub(crate) to: String,
     #[command(flatten)]

@@ -18,8 +18,7 @@ use crate::Error;
 use crate::group_commit::GroupCommit;
 
 /// A dead-letter directory that takes events. Behind an outbox it keeps a copy of each event that the outbox gives
-/// up; a
-/// [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
+/// up; a [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
 ///
 /// It is also a component for the dashboard, which shows how many letters are in it, and the oldest of them.
 ///

@@ -1,8 +1,7 @@
 //! The names in a directory, sorted, in memory that does not grow with them.
 //!
 //! Directories list their names in no order. So a page gathers the smallest names after the last one of the page
-//! before,
-//! and the directory is read again for the next page: a million files take sixteen readings.
+//! before, and the directory is read again for the next page: a million files take sixteen readings.
 
 use std::collections::BinaryHeap;
 use std::io;

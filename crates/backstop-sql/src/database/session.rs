@@ -38,8 +38,7 @@ pub(crate) struct Setup {
 ///
 /// One of our own that is dropped in the middle of a statement, or that leads to a read-only server, is closed and
 /// not given back to its pool: a server that falls silent must not keep the pool waiting. One that is dropped within
-/// a
-/// transaction of ours is rolled back first.
+/// a transaction of ours is rolled back first.
 pub struct Session<'c> {
     reached: Reached<'c>,
     setup: Setup,

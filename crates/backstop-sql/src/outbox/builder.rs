@@ -472,10 +472,10 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
 
     /// Whether a second process on the same table is refused at its start if it or the first one runs in a
     /// single-process mode (`single_node`, `ordered`). For this each process holds a lock: on a connection beside the
-    /// pool, or with
-    /// SQLite in a file beside the database. If that connection is lost and another process takes the table meanwhile,
-    /// this one delivers nothing until the other stops. Behind a pooler that shares connections no such lock can be
-    /// held: `multi_node` does without it, and a single-process mode must switch it off. Defaults to yes.
+    /// pool, or with SQLite in a file beside the database. If that connection is lost and another process takes the
+    /// table meanwhile, this one delivers nothing until the other stops. Behind a pooler that shares connections no
+    /// such lock can be held: `multi_node` does without it, and a single-process mode must switch it off. Defaults to
+    /// yes.
     pub fn guard(mut self, guard: bool) -> Self {
         self.config.database.guard = guard;
         self
@@ -506,8 +506,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
 
     /// How long writing a dead letter may take. After that the row becomes DEAD without one, and none is tried for as
     /// long again: a disk that hangs must not hold up the workers. Those that were not tried count as
-    /// `letter.failed`. Defaults
-    /// to 30 s.
+    /// `letter.failed`. Defaults to 30 s.
     pub fn dead_letter_timeout(mut self, timeout: Duration) -> Self {
         self.config.dead_letter_timeout = timeout;
         self

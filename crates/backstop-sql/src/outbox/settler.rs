@@ -282,9 +282,8 @@ impl Writing {
     }
 
     /// Writes settlements of one kind, and returns the error with which the database refuses all of them. Those that
-    /// it
-    /// takes without changing a row are `refused`. While it is unavailable, or too busy, they are kept and written when it is
-    /// back.
+    /// it takes without changing a row are `refused`. While it is unavailable, or too busy, they are kept and written
+    /// when it is back.
     async fn write(
         &mut self,
         group: &[&Settled],

@@ -269,8 +269,7 @@ impl Cycle {
     }
 
     /// Gives back rows that were claimed and refused. If that fails, or somebody holds one of the rows, it is tried
-    /// again with
-    /// the next look: giving back twice changes nothing.
+    /// again with the next look: giving back twice changes nothing.
     async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
         if refused.is_empty() {
             return Ok(());

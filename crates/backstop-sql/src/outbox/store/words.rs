@@ -25,8 +25,7 @@ pub struct Words {
     /// The condition that a row's id is these bytes, which are not text.
     pub(crate) key_of_bytes: &'static str,
     /// The condition that a row is pending and never becomes due, because its moment is not a moment, where the
-    /// database has no
-    /// type for moments.
+    /// database has no type for moments.
     pub(crate) never_due: Option<&'static str>,
 }
 
