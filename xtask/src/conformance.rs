@@ -89,7 +89,7 @@ impl Conformance {
         for book in self.books.iter().filter(|book| book.finished) {
             faults.extend(self.progress(book).open.iter().map(|rule| {
                 let what = format!(
-                    "{} is shown by no test although the area is finished; write one that cites it",
+                    "no test shows {} although the area is finished; write one that cites it",
                     rule.id
                 );
                 Fault::new(format!("docs/conformance/{}.md", book.area), 1, what)
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(conformance(&format!("Status: growing\n{ROWS}"), source).faults(), []);
         let faults = conformance(&format!("Status: finished\n{ROWS}"), source).faults();
         assert_eq!(faults.len(), 1);
-        assert!(faults[0].what.starts_with("O-9 is shown by no test"));
+        assert!(faults[0].what.starts_with("no test shows O-9"));
     }
 
     #[test]

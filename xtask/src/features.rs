@@ -49,7 +49,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         }
     }
     if !faults.is_empty() {
-        bail!("{}; put what is missing or too much behind the right feature", faults.join(", "));
+        bail!(
+            "{}; put what is missing, or what should not be there, behind the right feature",
+            faults.join(", ")
+        );
     }
     Ok(())
 }

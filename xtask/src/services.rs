@@ -235,7 +235,10 @@ fn status(workspace: &Workspace) -> Result<()> {
 fn own(workspace: &Workspace, name: Name) -> Result<Server> {
     let server = Server::open(workspace, name)?;
     if server.given_by_others().is_some() {
-        bail!("{name} is given by {0} and not ours to touch; unset {0} first", name.variable());
+        bail!(
+            "{name} is given by {0}, so it is not started, stopped or changed here; unset {0} first",
+            name.variable()
+        );
     }
     Ok(server)
 }

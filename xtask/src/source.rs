@@ -76,7 +76,7 @@ impl Source {
                 None
             }
             Err(error) => {
-                let what = format!("this is not Rust as we can read it: {error}; correct it");
+                let what = format!("this cannot be parsed as Rust: {error}; correct it");
                 Some(Fault::new(&path, error.span().start().line, what))
             }
         };

@@ -59,7 +59,7 @@ impl Inspect for Fake {
                     flow("delivered", "Events whose handler succeeded.", total(delivered)),
                     flow("failed", "Tries that failed and will be repeated.", total(failed)),
                     flow("deferred", "Events their handler put off.", total(deferred)),
-                    flow("buried", "Events given up: no further try.", total(buried)),
+                    flow("buried", "Events given up: no further attempt.", total(buried)),
                     flow("hot", "Events queued right after their commit.", total(delivered)),
                     flow("polled", "Events queued by the poller.", total(failed)),
                 ],

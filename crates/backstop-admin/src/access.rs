@@ -51,7 +51,7 @@ impl Token {
         Self { name: name.into(), role, hash: Sha256::digest(text).into() }
     }
 
-    /// The token whose SHA-256 is this, in hexadecimal; `None` if it is no such text.
+    /// The token with this SHA-256, in hexadecimal; `None` if the text is not one.
     pub fn from_hash(name: impl Into<String>, role: Role, hash: &str) -> Option<Self> {
         if hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
@@ -75,7 +75,7 @@ impl fmt::Debug for Token {
     }
 }
 
-/// All tokens. Without any, whoever reaches the dashboard may look at it.
+/// All tokens. Without any, everybody who reaches the dashboard may look at it.
 #[derive(Debug, Default)]
 pub(crate) struct Access {
     tokens: Vec<Token>,
@@ -104,7 +104,7 @@ impl Access {
         Self { tokens, wrong: Mutex::default() }
     }
 
-    /// Whether tokens are asked for at all.
+    /// Whether a token is needed at all.
     pub(crate) fn is_guarded(&self) -> bool {
         !self.tokens.is_empty()
     }

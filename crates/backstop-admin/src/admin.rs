@@ -76,8 +76,8 @@ impl Admin {
         self
     }
 
-    /// Lets in only who holds one of these tokens, beside those added before. Without any, whoever reaches the dashboard
-    /// may look at it.
+    /// Lets in only holders of one of these tokens, or of those added before. Without any, everybody who reaches the
+    /// dashboard may look at it.
     ///
     /// ```
     /// use backstop_admin::{Admin, Role, Token};
@@ -95,7 +95,7 @@ impl Admin {
         self
     }
 
-    /// Answers to these names too, as a client writes them into the `Host` header. Defaults to the names of this
+    /// Answers to these names too, as a client writes them in the `Host` header. Defaults to the names of this
     /// machine and, where there are tokens, any address.
     pub fn hosts(mut self, hosts: impl IntoIterator<Item = String>) -> Self {
         self.hosts.extend(hosts);
@@ -116,8 +116,8 @@ impl Admin {
 
     /// Takes the port, so that a busy one is known before anything else starts. Port 0 takes a free one.
     ///
-    /// Without [`tokens`](Self::tokens) only a loopback address is accepted: whoever reaches the dashboard can read every
-    /// event's metadata.
+    /// Without [`tokens`](Self::tokens) only a loopback address is accepted, because everybody who reaches the
+    /// dashboard can read every event's metadata.
     pub async fn bind(self, address: SocketAddr) -> Result<Listening, AdminError> {
         if !address.ip().is_loopback() && self.tokens.is_empty() {
             return Err(AdminError::NotLoopback { address });

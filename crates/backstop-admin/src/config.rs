@@ -15,10 +15,10 @@ config! {
     pub struct Config {
         /// Whether the page, `/health`, `/live`, `/ready` and `/metrics` are served.
         enabled: bool = true => "enabled": one(ValueKind::Flag);
-        /// Where they are served; port 0 takes a free one. An address that other machines can reach needs `tokens`.
+        /// Where they are served; port 0 picks a free port. An address that other machines can reach needs `tokens`.
         address: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7878)
             => "address": one(ADDRESS);
-        /// The names by which it is reached from elsewhere, as in the `Host` header. Addresses need not be listed.
+        /// The names by which other machines reach it, as in the `Host` header. Addresses need not be listed.
         hosts: Vec<String> = Vec::new() => "hosts": many(ValueKind::Text), unset("names of this machine only");
         /// Serves it with TLS, in place of plain HTTP.
         tls: Tls = Tls::default() => "tls": group;
@@ -51,7 +51,7 @@ const ADDRESS: ValueKind = ValueKind::Parsed(&Parsed {
     },
 });
 
-/// In its place the token itself is given easily, so it is treated as one.
+/// Somebody may write the token itself here by mistake, so it is treated as a secret.
 const HASH: ValueKind = ValueKind::Parsed(&Parsed {
     word: "SHA-256",
     rule: "the 64 hexadecimal digits that `backstop token` prints",
@@ -91,7 +91,7 @@ fn wrong_host(host: &str) -> Option<String> {
 }
 
 impl TokenConfig {
-    /// The token, unless its hash is none.
+    /// The token, unless its hash is not valid.
     pub(crate) fn token(&self) -> Option<Token> {
         Token::from_hash(&self.name, self.role, &self.sha256)
     }

@@ -1,4 +1,4 @@
-//! Who is let in, and how much of it: the checks in front of every route, the headers behind it.
+//! Which requests are let in, and how many: the checks before every route, and the headers after it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -99,8 +99,8 @@ impl Guard {
         let host = authority.host();
         let own = ["127.0.0.1", "localhost", "[::1]", &self.bound];
         let mut names = own.into_iter().chain(self.hosts.iter().map(String::as_str));
-        // Rebinding needs a name that somebody else controls; an address is none. On loopback without tokens it is
-        // still refused, because nothing else keeps strangers out.
+        // Rebinding needs a name that somebody else controls, and an address is not a name. On loopback without
+        // tokens it is still refused, because nothing else keeps strangers out.
         let reachable = self.access.is_guarded() && is_address(host);
         !authority.as_str().contains('@') && (reachable || names.any(|name| name.eq_ignore_ascii_case(host)))
     }

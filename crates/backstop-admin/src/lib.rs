@@ -1,7 +1,7 @@
 //! The dashboard: one page that says where events are, and the API, health and metrics behind it.
 //!
-//! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so
-//! whatever implements that trait appears on the page. It listens on loopback, and elsewhere only for holders of a
+//! It looks at components through [`Inspect`](backstop_core::inspect::Inspect) and knows none of them, so anything
+//! that implements that trait can appear on the page. It listens on loopback, and elsewhere only for holders of a
 //! [`Token`].
 //!
 //! | path | what it answers |

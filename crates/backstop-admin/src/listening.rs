@@ -1,4 +1,4 @@
-//! The open dashboard: connections taken, bounded and ended.
+//! The open dashboard: connections accepted, limited and closed.
 
 use std::fmt;
 use std::io::ErrorKind;

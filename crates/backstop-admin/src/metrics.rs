@@ -12,7 +12,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use crate::AdminError;
 
-/// How often what histograms were told is sorted into their buckets.
+/// How often recorded values are sorted into the buckets of their histograms.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Gathers, from now on, every metric that this process registers. A component finds its recorder when it is
@@ -39,7 +39,7 @@ pub fn install() -> Result<PrometheusHandle, AdminError> {
     Ok(handle)
 }
 
-/// An exporter that knows the buckets of every histogram, whatever prefix stands in front of its name.
+/// An exporter that knows the buckets of every histogram, whatever prefix its name has.
 fn builder() -> PrometheusBuilder {
     let metrics = catalogue().into_iter().flat_map(|(_, metrics)| metrics);
     let histograms = metrics.filter_map(|metric| Some((metric.name, metric.kind.buckets()?)));
@@ -49,7 +49,7 @@ fn builder() -> PrometheusBuilder {
     })
 }
 
-/// A scrape does the same. Where none comes, what histograms were told would fill the memory.
+/// A scrape does the same. Without scrapes, the recorded values would fill the memory.
 fn keep_up(handle: PrometheusHandle) {
     let upkeep = move || {
         loop {
@@ -58,7 +58,7 @@ fn keep_up(handle: PrometheusHandle) {
         }
     };
     if let Err(error) = thread::Builder::new().name("metrics-upkeep".to_owned()).spawn(upkeep) {
-        tracing::warn!(%error, "no thread for the upkeep of metrics; memory grows until they are scraped");
+        tracing::warn!(%error, "cannot start the thread that tidies up metrics; memory grows until they are scraped");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Looking at components: all at once, none for longer than it deserves, never twice at the same time.
+//! Looking at components: all at once, each with a time limit, never twice at the same time.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -16,7 +16,7 @@ use crate::target;
 #[derive(Debug, Parser)]
 #[command(name = "backstop", version, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
-    /// Say more in the log: -v for what happens to events, -vv for everything.
+    /// Log more: -v for what happens to events, -vv for everything.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
 
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// A shop with an outbox, on embedded parts alone: watch events flow, fail, retry and arrive.
+    /// Run a small shop with an outbox, with nothing to install: watch events flow, fail, retry and arrive.
     Demo(Demo),
     /// The dead-letter directory: list, inspect, check, redrive, purge and export failed events.
     #[command(subcommand)]
@@ -112,7 +112,7 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 7878, value_name = "PORT")]
     pub(crate) port: u16,
 
-    /// End by itself after this time, such as 10s, 2m or 500ms.
+    /// End after this time, such as 10s, 2m or 500ms.
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) run_for: Option<Duration>,
 
@@ -120,7 +120,8 @@ pub(crate) struct Demo {
     #[arg(long, default_value_t = 20, value_name = "ORDERS", value_parser = clap::value_parser!(u32).range(1..=2_000))]
     pub(crate) rate: u32,
 
-    /// Keep the database in this directory, to start again where it ended; without it a temporary one is used.
+    /// Keep the database in this directory and go on from there at the next start; by default a temporary directory
+    /// is used.
     #[arg(long, value_name = "DIRECTORY")]
     pub(crate) dir: Option<PathBuf>,
 }

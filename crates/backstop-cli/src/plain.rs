@@ -1,4 +1,4 @@
-//! Text for a terminal, which obeys what it is shown. Files, rows and answers of others are hostile text.
+//! Text for a terminal, which obeys control sequences. Files, rows and answers of others are hostile text.
 
 use backstop_core::Timestamp;
 

@@ -13,16 +13,16 @@ config! {
     /// When a breaker opens and how it closes again.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
-        /// Opens when this share of the calls in the window failed, in percent.
+        /// Opens when this percentage of the calls in the window failed.
         failure_rate_threshold: f64 = 50.0 => "failure-rate-threshold": one(ValueKind::Percent);
-        /// Opens when this share of the calls in the window was slow, in percent.
+        /// Opens when this percentage of the calls in the window was slow.
         slow_call_rate_threshold: Option<f64> = Some(80.0)
             => "slow-call-rate-threshold": one(ValueKind::Percent), unset("slow calls do not open it");
         /// A call that takes at least this long is slow.
         slow_call_duration: Duration = Duration::from_secs(5) => "slow-call-duration-ms": one(ValueKind::MILLIS);
-        /// Which calls the rates are taken over: the last so many, or those that ended within a time.
+        /// Which calls the rates are computed from: the last N, or those that ended within a time.
         window: Window = Window::Calls(100) => "sliding-window-size": one(WINDOW);
-        /// Rates mean nothing before this many calls.
+        /// How many calls the window needs before the rates count.
         minimum_calls: u32 = 10 => "minimum-number-of-calls": one(ValueKind::AT_LEAST_ONE);
         /// Opens after this many failures in a row, whatever the rates say.
         consecutive_failures: Option<u32> = None
@@ -49,7 +49,7 @@ const WINDOW: ValueKind = ValueKind::Parsed(&Parsed {
 /// The calls that count towards the rates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Window {
-    /// The last so many calls.
+    /// The last calls, this many of them.
     Calls(u32),
     /// The calls that ended within this time.
     Time(Duration),
@@ -172,7 +172,7 @@ impl Breaker {
         }
     }
 
-    /// The moment from which on an open breaker lets probes through; `None` while it is not open.
+    /// When an open breaker starts to let probes through; `None` while it is not open.
     pub fn open_until(&self) -> Option<Tick> {
         match self.phase {
             Phase::Open { until } => Some(until),
@@ -180,8 +180,8 @@ impl Breaker {
         }
     }
 
-    /// Moves an open breaker whose wait is over to half-open, and tells the state. Somebody who makes no
-    /// calls while the breaker is open (a paused consumer) asks here to learn when to go on.
+    /// Moves an open breaker whose wait is over to half-open, and returns the state. A caller that makes no calls
+    /// while the breaker is open (a paused consumer) asks here when it can go on.
     pub fn poll(&mut self, now: Tick) -> State {
         if let Phase::Open { until } = self.phase
             && now >= until

@@ -1,4 +1,4 @@
-//! Burial: events that were given up are laid down somewhere else too, for whoever looks there.
+//! Burial: a copy of an event that was given up is also kept somewhere else.
 
 use std::fmt;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::{CloudEvent, Failure, Timestamp};
 pub struct Cause {
     /// What went wrong last, with its causes.
     pub error: String,
-    /// How often delivery was tried.
+    /// How many attempts there were.
     pub attempts: u32,
     /// When the first attempt failed, where that is known.
     pub first_failed_at: Option<Timestamp>,
@@ -33,7 +33,7 @@ impl Cause {
         Self { error: error.into(), attempts: 1, first_failed_at: Some(failed_at), failed_at }
     }
 
-    /// How often it was tried. With more than one attempt nobody knows when the first one was.
+    /// How many attempts there were. If there was more than one, it is not known when the first one failed.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.attempts = attempts;
         self.first_failed_at = self.first_failed_at.filter(|_| attempts <= 1);

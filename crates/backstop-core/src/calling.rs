@@ -1,4 +1,4 @@
-//! Calling a handler: within the trace that its event carries, and so that a panic is a failure like another.
+//! Calling a handler: within the trace that its event carries, and so that a panic is a failure like any other.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ async fn caught(handler: &impl Handler, delivery: Delivery) -> Result<Outcome, F
     .await
 }
 
-/// A panic as a failure, with the words it was raised with.
+/// A panic as a failure, with its message.
 pub fn panicked(who: &str, panic: &(dyn Any + Send)) -> Failure {
     let said = panic.downcast_ref::<&str>().copied();
     let said = said.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

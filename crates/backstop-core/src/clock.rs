@@ -35,7 +35,7 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one home of the wall clock")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the wall clock")]
     fn now(&self) -> Timestamp {
         to_micros(Utc::now())
     }
@@ -63,7 +63,7 @@ impl Tick {
     /// The origin.
     pub const ZERO: Tick = Tick(Duration::ZERO);
 
-    /// How long ago `earlier` was; zero if it lies ahead.
+    /// How long ago `earlier` was; zero if it is in the future.
     pub fn since(self, earlier: Tick) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -7,8 +7,8 @@ use serde_json::error::Category;
 
 /// Why a text could not be written or read as JSON.
 ///
-/// It says what kind of fault is where, and never quotes the text: payloads and headers must not end in
-/// a log by way of an error.
+/// It says what kind of fault is where, and never quotes the text: payloads and headers must not reach a log through
+/// an error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{fault} at line {line} column {column}")]
 pub struct CodecError {
@@ -22,7 +22,7 @@ impl From<serde_json::Error> for CodecError {
         let fault = match error.classify() {
             Category::Io => "the text cannot be read",
             Category::Syntax => "the text is not JSON",
-            Category::Data => "the JSON has another shape than was asked for",
+            Category::Data => "the JSON does not have the shape that was asked for",
             Category::Eof => "the JSON ends too soon",
         };
         Self { fault, line: error.line(), column: error.column() }
@@ -47,7 +47,7 @@ pub trait Codec: Send + Sync + 'static {
     fn read<T: DeserializeOwned>(&self, text: &str) -> Result<T, CodecError>;
 
     /// Reads a map of strings. Absent, blank and `null` texts are the empty map, because a column may
-    /// hold any of them for "no headers". A name whose value is `null` has none, and is left out; a value that is
+    /// hold any of them for "no headers". A name whose value is `null` is left out; a value that is
     /// neither a string nor `null` is an error.
     fn parse_string_map(&self, text: Option<&str>) -> Result<BTreeMap<String, String>, CodecError> {
         match text.map(str::trim) {
@@ -109,7 +109,10 @@ mod tests {
     #[test]
     fn an_error_tells_where_the_fault_is_but_never_quotes_the_text() {
         let error = Json.read::<Vec<u8>>(r#"[1, "4111-1111"]"#).unwrap_err();
-        assert_eq!(error.to_string(), "the JSON has another shape than was asked for at line 1 column 15");
+        assert_eq!(
+            error.to_string(),
+            "the JSON does not have the shape that was asked for at line 1 column 15"
+        );
         assert!(!format!("{error:?}").contains("4111"));
     }
 

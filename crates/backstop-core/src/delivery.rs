@@ -7,7 +7,7 @@ use crate::redact::redacted;
 use crate::retry::{Decision, Jitter, Retry};
 use crate::{Event, Failure, Timestamp};
 
-/// An event on its way to a handler, and what is known about that way.
+/// An event on its way to a handler: which attempt it is, where it comes from and where it goes.
 ///
 /// ```
 /// use backstop_core::Delivery;
@@ -32,12 +32,12 @@ pub struct Delivery {
     pub component: Arc<str>,
     /// The handler that it goes to, by what it is registered for: `Order/OrderPlaced`.
     pub route: Arc<str>,
-    /// When the event was appended: so long has it waited.
+    /// When the event was appended, and since when it has waited.
     pub since: Timestamp,
 }
 
 impl Delivery {
-    /// The first delivery of an event that comes from nowhere in particular, as tests make it.
+    /// The first delivery of an event without a component or a route, for tests.
     pub fn first(event: Event) -> Self {
         let (since, route) = (event.occurred_at(), event.event_type().into());
         Self { event, attempt: 1, component: "".into(), route, since }
@@ -70,8 +70,8 @@ impl Delivery {
 pub enum Outcome {
     /// The event was handled.
     Done,
-    /// Not yet: come back after this time. The attempts stay as they are, so an event may be deferred
-    /// any number of times without dying.
+    /// Not yet: come back after this time. No attempt is counted, so an event may be deferred any number of times
+    /// without dying.
     RetryAfter(Duration),
     /// Never: bury the event at once, with the reason if there is one.
     Dead(Option<String>),
@@ -83,7 +83,7 @@ impl Outcome {
         Self::Done
     }
 
-    /// Put the event off without counting an attempt.
+    /// Defer the event without counting an attempt.
     pub fn retry_after(delay: Duration) -> Self {
         Self::RetryAfter(delay)
     }
@@ -138,7 +138,7 @@ pub enum Settlement {
 }
 
 impl Settlement {
-    /// How long the event waits, where it does.
+    /// How long the event waits, if it does.
     pub fn delay(&self) -> Option<Duration> {
         match self {
             Self::Deferred { after } | Self::Retry { after, .. } => Some(*after),
@@ -146,7 +146,7 @@ impl Settlement {
         }
     }
 
-    /// Why it failed, where it did.
+    /// Why it failed, if it did.
     pub fn error(&self) -> Option<&str> {
         match self {
             Self::Retry { error, .. } | Self::Dead { error } => Some(error),

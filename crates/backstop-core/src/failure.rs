@@ -58,14 +58,14 @@ impl Failure {
         Self::new(Kind::Permanent, class).message_is(message)
     }
 
-    /// A failure that knows when to come back. It counts as an attempt, unlike
+    /// A failure that says when to try again. It counts as an attempt, unlike
     /// [`Outcome::RetryAfter`](crate::Outcome::RetryAfter).
     pub fn retry_after(delay: Duration) -> Self {
         Self::new(Kind::RetryAfter(delay), "retry-after")
     }
 
-    /// Any error as a failure: a failure stays what it is, also in a box, and anything else is transient, unless it says
-    /// that the payload cannot be read.
+    /// Any error as a failure. A failure stays what it is, even inside a box; any other error is transient, unless it
+    /// says that the payload cannot be read.
     pub fn of(error: Box<dyn Error + Send + Sync>) -> Self {
         let error = match error.downcast::<Boxed>() {
             Ok(boxed) => return boxed.0,
@@ -136,8 +136,8 @@ impl Failure {
     }
 }
 
-/// Writes class, message and the chain of causes on one line, without saying anything twice, and without what
-/// [opens doors](crate::redact): HTTP clients like to quote the URL, and this goes into tables, files and logs.
+/// Writes class, message and the chain of causes on one line, without saying anything twice and without
+/// [secrets](crate::redact): HTTP clients like to quote the URL, and this text goes into tables, files and logs.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut told = self.class.to_string();
@@ -174,7 +174,7 @@ impl From<Failure> for Box<dyn Error + Send + Sync> {
     }
 }
 
-/// A failure as an error. A `Failure` is none itself, so that any error can become one.
+/// A failure as an error. `Failure` itself is not an error, so that any error can become one.
 #[derive(Debug)]
 struct Boxed(Failure);
 

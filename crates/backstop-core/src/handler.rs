@@ -12,7 +12,7 @@ use crate::{Event, Failure, Outcome};
 /// Reacts to an event.
 ///
 /// A function or closure from [`Event`] to a future is a handler if the future gives `()`, an [`Outcome`], or a `Result` of
-/// either. Any error will do, [`Failure`] or `anyhow::Error` alike; one that is no `Failure` is taken for transient:
+/// either. Any error will do, [`Failure`] or `anyhow::Error` alike; one that is not a `Failure` counts as transient:
 ///
 /// ```
 /// use backstop_core::{Event, Failure, Handler, Outcome, handler::SharedHandler};
@@ -31,7 +31,7 @@ use crate::{Event, Failure, Outcome};
 ///
 /// Where a handler is registered, a closure may also take a [`Delivery`]; see [`IntoHandler`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler",
+    message = "`{Self}` is not a handler",
     label = "not a handler",
     note = "a handler is an async closure such as `|event: Event| async move {{ … }}`, whose future is `Send` and gives `()`, \
             an `Outcome`, or a `Result` of either with any error"
@@ -40,7 +40,8 @@ pub trait Handler: Send + Sync + 'static {
     /// Handles one event. It may come again: delivery is at least once.
     fn handle(&self, event: Event) -> impl Future<Output = Result<Outcome, Failure>> + Send;
 
-    /// Handles one event, told more about it. Unless it is written, the event is all that a handler needs.
+    /// Handles one event, with more information about it. If this method is not written, the handler gets the event
+    /// alone.
     fn deliver(&self, delivery: Delivery) -> impl Future<Output = Result<Outcome, Failure>> + Send {
         self.handle(delivery.event)
     }
@@ -80,7 +81,7 @@ where
 /// });
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no handler",
+    message = "`{Self}` is not a handler",
     label = "not a handler",
     note = "a handler is an async closure such as `|event: Event| async move {{ … }}` or `|delivery: Delivery| async move {{ … }}`, \
             whose future is `Send` and gives `()`, an `Outcome`, or a `Result` of either with any error"
@@ -90,11 +91,11 @@ pub trait IntoHandler<By> {
     fn into_handler(self) -> SharedHandler;
 }
 
-/// Told by the event alone.
+/// A handler that is given the event alone.
 #[derive(Debug)]
 pub enum ByEvent {}
 
-/// Told by the delivery.
+/// A handler that is given the delivery.
 #[derive(Debug)]
 pub enum ByDelivery {}
 

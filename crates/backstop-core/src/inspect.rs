@@ -12,8 +12,8 @@ use crate::telemetry::{BUCKETS, Histogram};
 
 /// A component that can be looked at.
 pub trait Inspect: Send + Sync + 'static {
-    /// Looks. A component that cannot be reached says so in the report's [`Health`]: the page that shows
-    /// it must not fail for it.
+    /// Looks at the component. If it cannot be reached, the report's [`Health`] says so: the page that shows it must
+    /// not fail because of that.
     fn report(&self) -> Pin<Box<dyn Future<Output = Report> + Send + '_>>;
 
     /// The component as something that an operator can change, if it is. Defaults to nothing.
@@ -35,7 +35,7 @@ pub struct Report {
     pub places: Vec<Place>,
     /// What happened to events since the process began.
     pub flows: Vec<Flow>,
-    /// Events that fail or were given up, those an operator should look at first in front.
+    /// Events that fail or were given up. Those that an operator should look at first come first.
     pub troubled: Vec<Troubled>,
     /// Where its events go, and how many wait on each way.
     pub routes: Vec<Route>,
@@ -78,7 +78,7 @@ pub enum Health {
     Down(String),
 }
 
-/// A place where events rest, and how many do.
+/// A place where events are, and how many are there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
     /// A word an operator uses: `waiting`, `retrying`, `dead`, `done`.

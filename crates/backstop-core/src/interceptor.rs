@@ -1,4 +1,4 @@
-//! Interceptors: what is done around every delivery, whatever the event.
+//! Interceptors: code that runs around every delivery, whatever the event.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::calling::panicked;
 use crate::{Event, Failure};
 
-/// Runs before and after every handler: for audit, logging, limits. Both steps do nothing unless written.
+/// Runs before and after every handler: for audit, logging, limits. A step that you do not write does nothing.
 ///
 /// ```
 /// use backstop_core::{Event, Failure};
@@ -25,8 +25,8 @@ use crate::{Event, Failure};
 /// }
 /// ```
 pub trait Interceptor: Send + Sync + 'static {
-    /// Runs before the handler, in the order of registration. A failure keeps the handler from running
-    /// and is treated as the handler's own.
+    /// Runs before the handler, in the order of registration. If it fails, the handler does not run, and the failure
+    /// is treated as the handler's own.
     fn before_dispatch(&self, _event: &Event) -> Result<(), Failure> {
         Ok(())
     }
@@ -88,7 +88,7 @@ impl Interceptors {
         self.0.push(interceptor);
     }
 
-    /// Runs the steps before, up to the first that fails. Gives back how many succeeded, and the failure.
+    /// Runs the steps before, up to the first that fails. Returns how many succeeded, and the failure.
     pub fn before(&self, event: &Event) -> (usize, Result<(), Failure>) {
         for (index, interceptor) in self.0.iter().enumerate() {
             if let Err(failure) = caught(|| interceptor.before_dispatch(event)) {
@@ -98,7 +98,7 @@ impl Interceptors {
         (self.0.len(), Ok(()))
     }
 
-    /// Runs the steps after of the first `entered` interceptors, the last of them first.
+    /// Runs the step after the handler of the first `entered` interceptors, in reverse order.
     pub fn after(&self, entered: usize, event: &Event, error: Option<&Failure>) {
         for interceptor in self.0[..entered].iter().rev() {
             if let Err(failure) = caught(|| interceptor.after_dispatch(event, error)) {
@@ -108,7 +108,7 @@ impl Interceptors {
     }
 }
 
-/// Runs a user's step; a panic is a failure like another.
+/// Runs a user's step; a panic is a failure like any other.
 fn caught(step: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
     catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| Err(panicked("an interceptor", &*panic)))
 }

@@ -10,7 +10,7 @@
 //! let event = Event::of("OrderPlaced").aggregate("Order", "42").json(&serde_json::json!({"total": 99}))?;
 //! assert_eq!(event.aggregate_id(), Some("42"));
 //!
-//! // The third attempt of an event has failed: what becomes of it?
+//! // The third attempt of an event has failed: what follows?
 //! let timeout = Failure::transient("timeout", "the warehouse did not answer within 5 s");
 //! let settlement = decide(&Retry::default(), 2, Err(timeout), Jitter::NONE);
 //! assert!(matches!(settlement, Settlement::Retry { .. }));

@@ -29,7 +29,7 @@ enum State {
     #[default]
     Idle,
     Running(Shutdown, JoinHandle<()>),
-    /// Told when the loop has ended, for whoever closes again.
+    /// Signals that the loop has ended, to those who close again.
     Closed(Option<watch::Receiver<()>>),
 }
 
@@ -44,8 +44,9 @@ impl Lifecycle {
         lifecycle
     }
 
-    /// Starts the loop. Starting what runs has no effect; false for what was closed, which cannot be started again.
-    #[must_use = "what was closed cannot be started again"]
+    /// Starts the loop. If it runs already, nothing happens; false if it was closed, since it cannot be started
+    /// again.
+    #[must_use = "a closed loop cannot be started again"]
     pub fn start<F>(&self, run: impl FnOnce(Shutdown) -> F) -> bool
     where
         F: Future<Output = ()> + Send + 'static,
@@ -62,7 +63,8 @@ impl Lifecycle {
         true
     }
 
-    /// Ends the loop and waits for it. Given up, the loop still ends, and whoever closes next waits for it.
+    /// Ends the loop and waits for it. If the caller stops waiting, the loop still ends, and the next call waits for
+    /// it.
     pub async fn close(&self, name: &'static str) {
         if let Some(mut end) = self.begin_to_close(name) {
             let _ = end.changed().await; // an error: it has ended

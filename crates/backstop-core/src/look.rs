@@ -1,4 +1,4 @@
-//! A look that many share: whoever asks gets what the last one found, for as long as that is good.
+//! A look that many share: everybody gets what the last look found, for as long as that is good.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use tokio::sync::Mutex;
 use crate::clock::Tick;
 use crate::{Clock, SystemClock};
 
-/// What a look found is good for at least so long, and at most so long.
+/// What a look found is good for at least this long, and at most for [`STALE`].
 pub const FRESH: Duration = Duration::from_millis(500);
 /// See [`FRESH`].
 pub const STALE: Duration = Duration::from_secs(15);
 
-/// In between it is good for so many times what it took: looking costs a database or a disk a hundredth of its time.
+/// In between it is good for this many times as long as the look took, so looking costs a database or a disk a
+/// hundredth of its time.
 const COST: u32 = 100;
 
-/// How long a look is good for that took so long.
+/// How long a look that took this long is good for.
 pub fn good_for(took: Duration) -> Duration {
     took.saturating_mul(COST).clamp(FRESH, STALE)
 }
@@ -27,7 +28,7 @@ pub async fn timed<T, E>(look: impl Future<Output = Result<T, E>>) -> Result<(T,
     Ok((found, good_for(SystemClock.ticks().since(began))))
 }
 
-/// What the last look found, for everybody who asks. Many who ask at once look once.
+/// What the last look found, for everybody who asks. If many ask at once, there is one look.
 ///
 /// ```
 /// use backstop_core::look::{Shared, timed};
@@ -52,8 +53,8 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone> Shared<T> {
-    /// What the last look found, while it is good; otherwise looks. A look tells what it found and how long that is
-    /// good for. What fails is not kept: the next who asks looks again, and so it is after a look that its asker gave up.
+    /// What the last look found, while that is good; otherwise looks. A look says what it found and how long that is
+    /// good for. After a look that failed, or whose caller gave up, the next caller looks again.
     pub async fn ask<E>(&self, look: impl Future<Output = Result<(T, Duration), E>>) -> Result<T, E> {
         let mut last = self.last.lock().await;
         if let Some((found, _)) = last.as_ref().filter(|(_, until)| SystemClock.ticks() < *until) {

@@ -7,11 +7,11 @@ const HIDDEN: &str = "***";
 /// The two slashes of a URL as some write them in JSON.
 const ESCAPED: &str = "\\/\\/";
 
-/// Names of parameters whose values open doors.
+/// Names of parameters whose values are secrets.
 const SECRET_PARAMETERS: [&str; 9] =
     ["password", "passwd", "token", "access_token", "api_key", "apikey", "secret", "signature", "sig"];
 
-/// The text without the user names, passwords and tokens that stand in its URLs.
+/// The text without the user names, passwords and tokens in its URLs.
 ///
 /// ```
 /// use backstop_core::redact::redacted;
@@ -32,7 +32,7 @@ pub fn redacted(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept + rest)
 }
 
-/// Splits at the next URL, which begins behind its slashes and ends where no URL goes on.
+/// Splits at the next URL, which begins after its slashes and ends at the first character that no URL contains.
 fn next_url(text: &str) -> Option<(&str, &str, &str)> {
     let plain = text.find("//").map(|at| (at, "\"'<>`|{}\\"));
     let escaped = text.find(ESCAPED).map(|at| (at, "\"'<>`|{}"));
@@ -46,8 +46,8 @@ fn next_url(text: &str) -> Option<(&str, &str, &str)> {
 
 fn push_url(kept: &mut String, url: &str) {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
-    // A password with a slash in it would end the authority too early, and another URL may stand in the path: what stands
-    // before the last `@` goes anyway.
+    // A password with a slash in it would end the authority too early, and the path may contain another URL:
+    // everything before the last `@` is removed anyway.
     match url.rfind('@').filter(|at| authority.contains('@') || url[..*at].contains(':')) {
         Some(at) => {
             *kept += HIDDEN;

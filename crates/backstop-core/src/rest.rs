@@ -1,4 +1,4 @@
-//! How long one who looks for work rests: short while there is something to find, long when there is not.
+//! How long a loop rests between looks for work: short while there is something to find, long when there is not.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ impl Rest {
         self.adapted = next.min(self.longest);
     }
 
-    /// A look failed: the next one comes soon, and after another failure later.
+    /// A look failed: the next one comes soon, and later after each further failure.
     pub fn failed(&mut self) {
         let longest = self.longest.max(LONGEST_AFTER_FAILURE);
         let next =
@@ -63,7 +63,8 @@ impl Rest {
         self.failing
     }
 
-    /// How long to rest if something becomes due that far ahead. Who hears wake-ups rests as long as can be.
+    /// How long to rest if something becomes due after `ahead`. A loop that receives wake-ups rests as long as it
+    /// can.
     pub fn length(&self, ahead: Option<Duration>, hears: bool) -> Duration {
         let rest = if hears { self.longest } else { self.adapted };
         ahead.map_or(rest, |ahead| ahead.max(Duration::from_millis(1)).min(rest))

@@ -47,10 +47,10 @@ pub enum Decision {
 }
 
 impl Retry {
-    /// Decides about the failure of attempt number `attempt`, counted from 1.
+    /// Decides what follows when attempt number `attempt`, counted from 1, has failed.
     ///
     /// A permanent failure buries at once; a failure that carries its own delay uses that one; the last
-    /// try buries whatever the failure says.
+    /// attempt buries whatever the failure says.
     pub fn decide(&self, attempt: u32, failure: &Failure, jitter: Jitter) -> Decision {
         let after = match failure.kind() {
             Kind::Permanent => return Decision::Bury,
@@ -74,7 +74,7 @@ impl Retry {
 /// assert_eq!(every_second.delay(7, Jitter::random()), Duration::from_secs(1));
 /// ```
 pub trait Policy: Send + Sync + 'static {
-    /// The delay. Randomness comes in from outside, so that tests choose it.
+    /// The delay. Randomness comes from the caller, so that tests can choose it.
     fn delay(&self, attempt: u32, jitter: Jitter) -> Duration;
 }
 
@@ -92,7 +92,7 @@ crate::config! {
     pub struct Exponential {
         /// The delay after the first failure; each further one doubles it.
         base: Duration = Duration::from_millis(200) => "base-delay-ms": one(config::ValueKind::MILLIS);
-        /// The most that doubling leads to.
+        /// The longest delay that doubling leads to.
         max: Duration = Duration::from_secs(60) => "max-delay-ms": one(config::ValueKind::MILLIS);
     }
 }
@@ -136,7 +136,7 @@ impl Jitter {
     /// No spread: the factor is 1.
     pub const NONE: Jitter = Jitter(0.5);
 
-    /// A draw from `0.0..=1.0`; anything outside is cut to it.
+    /// A draw from `0.0..=1.0`; a value outside is moved to the nearest end.
     pub fn new(unit: f64) -> Self {
         Self(if unit.is_nan() { Self::NONE.0 } else { unit.clamp(0.0, 1.0) })
     }

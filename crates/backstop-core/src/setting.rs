@@ -1,4 +1,4 @@
-//! Settings that cannot be used: every fault is gathered, and all are told at once.
+//! Settings that cannot be used: all faults are gathered and reported at once.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettingFault {
-    /// The group it stands in, such as `breaker`; empty for a setting of the component itself.
+    /// The group it is in, such as `breaker`; empty for a setting of the component itself.
     pub group: String,
     /// The setting, by its key or by the name of its method.
     pub setting: &'static str,
@@ -25,7 +25,7 @@ pub struct SettingFault {
 }
 
 impl SettingFault {
-    /// The setting with its groups, as `breaker.consecutive-failures`.
+    /// The setting with its groups, such as `breaker.consecutive-failures`.
     pub fn path(&self) -> String {
         if self.group.is_empty() {
             self.setting.to_owned()
@@ -121,7 +121,7 @@ impl Faults {
         self.0
     }
 
-    /// All of them, or that there are none.
+    /// `Ok` if there are none, or all of them.
     pub fn into_result(self) -> Result<(), Vec<SettingFault>> {
         if self.is_empty() { Ok(()) } else { Err(self.0) }
     }

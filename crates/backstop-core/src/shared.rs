@@ -1,4 +1,4 @@
-//! What is shared by all who ask for it with equal settings, for as long as one of them holds it.
+//! Things that all who ask with equal settings share, for as long as one of them holds it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -25,7 +25,7 @@ impl<S: PartialEq, T> Shared<S, T> {
         self.known().len()
     }
 
-    /// The one with these settings: that of somebody else, or a new one.
+    /// The one with these settings: one that is in use already, or a new one.
     pub fn of<E>(&self, settings: S, make: impl FnOnce() -> Result<T, E>) -> Result<Arc<T>, E> {
         let mut known = self.known();
         let same = known.iter().find(|(known, _)| *known == settings);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{CloudEvent, Event, Failure, Handler, Outcome};
 
-/// Takes a CloudEvent and answers when it has been taken over, or why it was not.
+/// Takes a CloudEvent, and answers when it has taken responsibility for it, or why it has not.
 ///
 /// A function or closure from [`CloudEvent`] to a future is a sink if the future gives a `Result` of `()`
 /// with any error that becomes a [`Failure`]:

@@ -190,8 +190,8 @@ impl Target {
         Some(Paused { state, why, since })
     }
 
-    /// A relay's answer as that of a sink. What is deferred has failed there: whoever calls a sink keeps what it does not
-    /// take.
+    /// A relay's answer as the answer of a sink. There a deferred event counts as failed: the caller of a sink keeps
+    /// the events that it does not take.
     pub fn as_sink_answer(&self, answer: Result<Outcome, Failure>) -> Result<(), Failure> {
         match answer {
             Ok(Outcome::Done) => Ok(()),
@@ -222,7 +222,7 @@ impl Target {
         self.0.metrics.available.set(0);
     }
 
-    /// Sends again. An event that was deferred comes when its time is over.
+    /// Sends again. A deferred event is delivered when its delay is over.
     pub fn enable(&self) {
         let mut availability = self.availability();
         availability.disabled = false;
@@ -239,9 +239,9 @@ impl Target {
         self.admit_many(1, jitter)
     }
 
-    /// Leave to make one request with so many events, or how long to defer them. They are counted one by one, and only
-    /// when it is known what becomes of them: a batch that is refused counts for nothing, since each of its events is then
-    /// sent alone.
+    /// Leave to make one request with this many events, or how long to defer them. They are counted one by one, and
+    /// only when their fate is known: a batch that is refused is not counted, since each of its events is then sent
+    /// alone.
     pub fn admit_many(&self, events: u64, jitter: Jitter) -> Result<Permit, Duration> {
         let Inner { pace, clock, .. } = &*self.0;
         let now = clock.ticks();
@@ -354,7 +354,7 @@ impl Pace {
     }
 }
 
-/// Leave to make one request. Dropped without a verdict it gives the breaker its place back.
+/// Leave to make one request. If it is dropped without a verdict, it gives the breaker its place back.
 pub struct Permit {
     target: Target,
     admission: Option<Admission>,
@@ -363,7 +363,7 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Notes what the request said about the target, and answers what becomes of the event.
+    /// Records what the request says about the target, and gives the handler's answer for the event.
     pub fn answer(mut self, verdict: Verdict, jitter: Jitter) -> Result<Outcome, Failure> {
         let target = self.target.clone();
         let Inner { clock, pace, .. } = &*target.0;
@@ -431,7 +431,10 @@ fn speaks_well(verdict: &Verdict) -> Option<bool> {
 fn tell_changes(name: &str, before: State, after: State, status: &Status) {
     match (before, after, status) {
         (_, _, Status::Disabled) => {
-            tracing::warn!(target_name = name, "the target is gone and disabled; its events are deferred");
+            tracing::warn!(
+                target_name = name,
+                "the target says that it is gone, and is now disabled; its events are deferred"
+            );
         }
         (State::Closed, State::Open, Status::Unavailable(why)) => {
             tracing::warn!(

@@ -13,27 +13,27 @@ use crate::target;
 /// A metric as the reference documents it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Metric {
-    /// The name behind the prefix.
+    /// The name after the prefix.
     pub name: &'static str,
     /// Counter, gauge or histogram.
     pub kind: MetricKind,
-    /// One sentence for whoever reads a dashboard.
+    /// One sentence for the reader of a dashboard.
     pub help: &'static str,
 }
 
 /// How a metric behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only ever grows while the process runs.
+    /// Only grows while the process runs.
     Counter,
-    /// Shows the value of now.
+    /// Shows the current value.
     Gauge,
     /// Counts how long something took, in seconds, by [`BUCKETS`].
     Histogram,
 }
 
 impl MetricKind {
-    /// The upper bounds of the buckets, in seconds; none for what is no histogram.
+    /// The upper bounds of the buckets, in seconds; none if it is not a histogram.
     pub fn buckets(self) -> Option<&'static [f64]> {
         match self {
             Self::Histogram => Some(&BUCKETS),
@@ -97,7 +97,7 @@ impl Gauge {
         self.value.store(value, Ordering::Relaxed);
     }
 
-    /// The value of now.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }
@@ -112,7 +112,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds something that took so long.
+    /// Adds something that took this long.
     pub fn record(&self, took: Duration) {
         let seconds = took.as_secs_f64();
         self.exported.record(seconds);
@@ -152,7 +152,7 @@ macro_rules! component {
             /// The prefix unless another is given.
             pub const DEFAULT_PREFIX: &'static str = $prefix;
 
-            /// Registers the metrics with a recorder of one's own.
+            /// Registers the metrics with your own recorder.
             pub fn with_recorder(prefix: impl Into<String>, recorder: &dyn Recorder) -> Self {
                 Self::labelled(prefix, &[], recorder)
             }
@@ -183,7 +183,7 @@ component! {
     Outbox, OUTBOX, prefix "outbox",
     enqueue_hot: Counter "enqueue.hot", "Events enqueued right after their transaction committed.";
     enqueue_hot_dropped: Counter "enqueue.hot.dropped", "Events the hot queue refused; the poller delivers them.";
-    enqueue_hot_skipped_delayed: Counter "enqueue.hot.skipped.delayed", "Delayed events kept off the hot path.";
+    enqueue_hot_skipped_delayed: Counter "enqueue.hot.skipped.delayed", "Delayed events, which do not take the hot path.";
     enqueue_cold: Counter "enqueue.cold", "Events the poller enqueued.";
     dispatch_success: Counter "dispatch.success", "Events handled.";
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
@@ -262,7 +262,7 @@ component! {
     deferred: Counter "deferred", "Events deferred because the target is unavailable; no attempt is counted.";
     failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
-    request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever came of it.";
+    request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever the result.";
 }
 
 impl Target {
@@ -287,7 +287,7 @@ component! {
     Dlq, DLQ, prefix "dlq",
     stored: Counter "stored", "Failed events that are in the directory, safe from a crash.";
     refused: Counter "refused", "Failed events that could not be stored; their senders were told.";
-    commits: Counter "commits", "Times that the disk was told to keep what was written; many events share one.";
+    commits: Counter "commits", "How often waiting events were synced to disk; one sync covers all that wait.";
 }
 
 impl Dlq {

@@ -1,9 +1,9 @@
-//! One trace from a transaction to the last consumer: the context that work belongs to, as W3C writes it.
+//! One trace from a transaction to the last consumer: the context that work belongs to, in the form of the W3C.
 //!
 //! An event that is appended within a trace carries it in its headers `traceparent` and `tracestate`. Its handler
 //! runs within the same trace, and relays send it on. An event that has a `traceparent` of its own keeps it.
 //!
-//! Where a tracing library knows the context, it is asked once for all:
+//! If a tracing library knows the context, say once how to ask it:
 //!
 //! ```
 //! use backstop_core::trace::{self, TraceContext};
@@ -21,10 +21,10 @@ use crate::Event;
 
 /// The header that names the trace and the span within it.
 pub const TRACEPARENT: &str = "traceparent";
-/// The header with what vendors add.
+/// The header with what vendors add to the trace.
 pub const TRACESTATE: &str = "tracestate";
 
-/// What the specification makes everyone carry.
+/// The length that the specification obliges everyone to carry.
 const STATE_CHARACTERS: usize = 512;
 
 tokio::task_local! {
@@ -59,13 +59,13 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// A context from the text of a `traceparent`; none if that is not one of W3C's form:
-    /// `00-<32 hex>-<16 hex>-<2 hex>`.
+    /// A context from the text of a `traceparent`; `None` if that does not have the W3C's form, `00-<32 hex>-<16
+    /// hex>-<2 hex>`.
     pub fn new(traceparent: &str) -> Option<Self> {
         is_traceparent(traceparent).then(|| Self { parent: traceparent.to_owned(), state: None })
     }
 
-    /// The same context with a `tracestate`. One that nobody has to carry is left out.
+    /// The same context with a `tracestate`. One that is empty, too long or not printable ASCII is left out.
     pub fn with_state(mut self, tracestate: &str) -> Self {
         let carried = (1..=STATE_CHARACTERS).contains(&tracestate.len())
             && tracestate.bytes().all(|byte| matches!(byte, b' '..=b'~'));
@@ -82,7 +82,7 @@ impl TraceContext {
         })
     }
 
-    /// The context of the task that asks: that of the nearest [`scope`](Self::scope), or else what
+    /// The context of the current task: that of the nearest [`scope`](Self::scope), or else the one that
     /// [`capture_with`] finds.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(Clone::clone).ok().or_else(|| SOURCE.get().and_then(|source| source()))
@@ -110,8 +110,8 @@ impl TraceContext {
     }
 }
 
-/// Says where the current trace is known, for work outside of a [`scope`](TraceContext::scope). Only the first call
-/// in a process counts; it tells whether it was that.
+/// Says how to find the current trace, for work outside of a [`scope`](TraceContext::scope). Only the first call in a
+/// process counts; the result is whether this was the first.
 pub fn capture_with(source: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> bool {
     SOURCE.set(Box::new(source)).is_ok()
 }

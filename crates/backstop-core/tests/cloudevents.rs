@@ -106,10 +106,10 @@ fn what_cannot_be_taken_in_is_refused_with_the_attribute() {
         (r#"{"specversion":"1.0","source":"/s","type":"T"}"#.to_owned(), "id is required"),
         (r#"{"specversion":"1.0","id":"1","source":"","type":"T"}"#.to_owned(), "source is required"),
         (r#"{"specversion":"1.0","id":"1","source":"/s"}"#.to_owned(), "type is required"),
-        (with(r#","time":"yesterday""#), "time must be a moment"),
+        (with(r#","time":"yesterday""#), "time must be a time in RFC 3339 form"),
         (with(r#","headers":"[1]""#), "headers must be the JSON text"),
         (with(r#","a":{"b":1}"#), "attribute a must not be an array or object"),
-        (with(r#","id":"2""#), "attribute id stands twice"),
+        (with(r#","id":"2""#), "attribute id appears twice"),
         (with(r#","data":"\u0000""#), "payload must not contain"),
         (with(&format!(r#","subject":"{}""#, "x".repeat(129))), "aggregate_id must be at most 128"),
     ] {

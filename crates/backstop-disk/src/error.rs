@@ -20,7 +20,7 @@ pub enum Error {
     #[error("there is no directory {}; create it, or let the setting `create` do so", .0.display())]
     NoDirectory(PathBuf),
 
-    /// Something else than a directory is there.
+    /// The path is not a directory.
     #[error("{} is not a directory; name one", .0.display())]
     NotADirectory(PathBuf),
 
@@ -42,7 +42,7 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// An event could not be stored. Whoever sent it still has it.
+    /// An event could not be stored. Its sender still has it.
     #[error("cannot {doing}: {source}; check the disk's room and health")]
     Write {
         /// What was being done.
@@ -60,11 +60,11 @@ pub enum Error {
         limit: usize,
     },
 
-    /// The thread that writes has ended, which it does only when it panicked.
+    /// The thread that writes has ended, which happens only when it panicked.
     #[error("a thread that writes to the directory has ended; restart the process and report this as a bug")]
     WriterEnded,
 
-    /// Text that names no entry of a directory.
+    /// A text that does not name an entry of a directory.
     #[error("{0:?} names no entry; use a name as `list` shows it, such as 1767225600000-42.jsonl")]
     BadPlace(String),
 

@@ -1,6 +1,6 @@
 //! The filesystem as a trait: one method for each call that can fail, so that a test can fail each of them.
 //!
-//! The real one is [`Disk`]. Calls block; whoever uses them from async code does so on a thread of their own.
+//! The real one is [`Disk`]. Calls block; async code must make them on a separate thread.
 
 mod disk;
 #[cfg_attr(not(target_os = "linux"), path = "fs/elsewhere.rs")]
@@ -42,8 +42,8 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// Makes a file that only its owner may read (mode 0600). Fails if the name is taken, by a link too.
     fn create_new(&self, path: &Path) -> io::Result<Box<dyn Writing>>;
 
-    /// Makes a file without a name beside those of a directory, for its owner only (mode 0600). It is gone with
-    /// its last handle, and after a crash, unless [`Writing::link_new`] has named it.
+    /// Makes a file without a name in a directory, for its owner only (mode 0600). It is gone with its last handle,
+    /// and after a crash, unless [`Writing::link_new`] has named it.
     /// [`Unsupported`](io::ErrorKind::Unsupported) where there is no such thing.
     fn create_unnamed(&self, directory: &Path) -> io::Result<Box<dyn Writing>>;
 
@@ -53,7 +53,7 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// Opens a regular file for reading. Follows no link, and never waits for a writer at a pipe's other end.
     fn open(&self, path: &Path) -> io::Result<Box<dyn Reading>>;
 
-    /// Gives a file another name in the same directory, and never replaces another: that is
+    /// Gives a file another name in the same directory, and never replaces another file: that is
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
 
@@ -63,14 +63,14 @@ pub trait Filesystem: fmt::Debug + Send + Sync + 'static {
     /// Makes the names in a directory safe: those that were made, changed and removed before the call.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// How much the whole machine has yet to write to its disks, as far as it tells: the most that
+    /// How much the whole machine has yet to write to its disks, if that is known: the most that
     /// [`Writing::sync_filesystem`] may have to wait for.
     fn unwritten_bytes(&self) -> io::Result<u64>;
 
-    /// Makes a directory that only its owner may enter (mode 0700), in one that is there. Fails if the name is taken.
+    /// Makes a directory that only its owner may enter (mode 0700), in one that exists. Fails if the name is taken.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether a directory is there; an error if nothing is.
+    /// Whether the path is a directory; an error if nothing is there.
     fn is_directory(&self, path: &Path) -> io::Result<bool>;
 
     /// What a directory holds.
@@ -89,12 +89,12 @@ pub trait Writing: fmt::Debug + Send {
     /// Makes the data safe, and what is needed to read it.
     fn sync_data(&mut self) -> io::Result<()>;
 
-    /// Makes safe whatever was written to the filesystem that the file is on, by anybody, with all names. An error
-    /// is anybody's too: it tells of everything that went wrong since this file was opened.
+    /// Makes everything safe that anybody has written to the filesystem that the file is on, with all names. An error
+    /// may be anybody's too: it reports everything that went wrong since this file was opened.
     /// [`Unsupported`](io::ErrorKind::Unsupported) where success would not be certain.
     fn sync_filesystem(&mut self) -> io::Result<()>;
 
-    /// Gives a file without a name its first, and never replaces another: that is
+    /// Gives a file without a name its first name, and never replaces another file: that is
     /// [`AlreadyExists`](io::ErrorKind::AlreadyExists).
     fn link_new(&mut self, to: &Path) -> io::Result<()>;
 
@@ -104,7 +104,7 @@ pub trait Writing: fmt::Debug + Send {
     /// Locks the file until this value is dropped or the process ends; false if somebody else has.
     fn try_lock(&mut self) -> io::Result<bool>;
 
-    /// Whether the file still has a name. What is written to one without is lost.
+    /// Whether the file still has a name. Without one, what is written to it is lost.
     fn is_named(&self) -> io::Result<bool>;
 }
 
@@ -113,6 +113,6 @@ pub trait Reading: io::Read + fmt::Debug + Send {
     /// Locks the file until this value is dropped or the process ends; false if somebody else has.
     fn try_lock(&mut self) -> io::Result<bool>;
 
-    /// Whether the file still has a name. One without was removed after it was opened.
+    /// Whether the file still has a name. Without one, it was removed after it was opened.
     fn is_named(&self) -> io::Result<bool>;
 }

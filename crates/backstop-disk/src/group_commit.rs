@@ -1,8 +1,8 @@
 //! Group commit: threads that take what waits, as much as there is, and make it safe together.
 //!
-//! Telling the disk to keep something takes milliseconds, however much it is. So whatever arrives while one
-//! batch is made safe becomes the next: at rest an item waits for nobody, under load many share the price.
-//! Where batches can be made safe side by side there are a few threads, so that of a crowd one part is written while
+//! A sync takes milliseconds, however much there is to write. So whatever arrives while one batch is made safe
+//! becomes the next: without load an item waits for nobody, under load many share the price.
+//! Where batches can be made safe side by side there are a few threads, so that one part of a crowd is written while
 //! the disk is busy with another.
 
 mod queue;
@@ -20,13 +20,14 @@ use queue::{Busy, Next, Queue, Seat};
 /// How many items may wait to be written. More wait outside, where their senders wait anyway.
 const MAX_WAITING: usize = 1024;
 
-/// One thread alone is held up by a small batch, and everybody with it. After one of this many, those who were told are
-/// waited for: an eighth of the time that the batch took, and never longer than this.
+/// If there is one thread, a small batch holds it up, and everybody with it. After a batch of at least this many, the
+/// thread waits for those who were answered to come back: an eighth of the time that the batch took, and never longer
+/// than this.
 const GATHERED: usize = 16;
 const MAX_GATHERING: Duration = Duration::from_millis(1);
 
-/// How long one of several threads stays awake for whoever comes back, and never longer than an eighth of what the last
-/// batch took.
+/// How long one of several threads stays awake for senders that come back, and never longer than an eighth of the
+/// time that the last batch took.
 const MAX_AWAKE: Duration = Duration::from_micros(150);
 
 /// How a batch is made safe.
@@ -44,7 +45,7 @@ pub(crate) trait Commit<T>: Send + 'static {
         None
     }
 
-    /// Lets go of what it has open.
+    /// Closes what it has open.
     fn leave(&mut self) {}
 }
 
@@ -85,7 +86,7 @@ impl<T: Send + 'static> GroupCommit<T> {
     /// Stores an item; when this returns `Ok` it survives a crash.
     pub(crate) async fn store(&self, item: T) -> Result<(), Error> {
         let Shared { queue, room, .. } = &*self.0;
-        // Given back for a whole batch at once, by whoever writes it.
+        // Given back for a whole batch at once, by the thread that writes it.
         room.acquire().await.map_err(|_| Error::WriterEnded)?.forget();
         let (answer, stored) = oneshot::channel();
         queue.push(Request { item, answer }).map_err(|_| Error::WriterEnded)?;
@@ -133,7 +134,7 @@ impl<T> Shared<T> {
         drop(items);
         self.room.add_permits(answers.len());
         for (answer, stored) in answers.into_iter().zip(stored) {
-            // Whoever no longer waits for the answer has not been told that all is well.
+            // A sender that no longer waits has not been told that all is well.
             let _ = answer.send(stored);
         }
         if !self.alone {

@@ -1,5 +1,5 @@
-//! Backstop on local disks: when the target cannot be reached, and the database may be what is missing, a
-//! directory takes what must not be lost.
+//! Backstop on local disks: when the target cannot be reached, and perhaps not the database either, a directory keeps
+//! the events that must not be lost.
 //!
 //! - [`dlq`]: the dead-letter directory. Failed events become files that survive a crash, and tools find them,
 //!   look into them and send them again.

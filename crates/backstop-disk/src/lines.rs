@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read};
 /// What was read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A line with its newline; the last may have none. Whether it is text is the caller's matter.
+    /// A line with its newline; the last may have none. The caller checks whether it is text.
     Bytes(Vec<u8>),
     /// A line beyond the limit, which was passed over.
     TooLong,
@@ -13,7 +13,7 @@ pub(crate) enum Line {
     End,
 }
 
-/// Reads a line of at most so many bytes. A newline counts, also the one that a torn last line lacks.
+/// Reads a line of at most this many bytes. The newline counts, even the one that a torn last line lacks.
 pub(crate) fn read_line(reader: &mut impl BufRead, limit: usize) -> io::Result<Line> {
     let mut line = Vec::new();
     reader.by_ref().take(limit as u64).read_until(b'\n', &mut line)?;

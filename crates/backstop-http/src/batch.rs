@@ -1,7 +1,7 @@
 //! Gathering: events that are delivered at the same time share one request.
 //!
-//! Nothing waits and nothing is sent here; whoever joins is told which batches are ready and whether to
-//! look again when the batch's time is over.
+//! Nothing waits and nothing is sent here; the caller is told which batches are ready and whether to look again when
+//! the batch's time is over.
 
 use std::mem;
 
@@ -14,7 +14,7 @@ pub(crate) struct Item {
     pub(crate) event_id: String,
     /// The event in the JSON format.
     pub(crate) text: String,
-    /// Whom to tell what became of it.
+    /// Whom to tell the result.
     pub(crate) answer: oneshot::Sender<Result<Outcome, Failure>>,
 }
 

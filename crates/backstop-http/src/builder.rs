@@ -1,4 +1,4 @@
-//! A webhook before it is built: its settings, and what is no setting.
+//! A webhook before it is built: its settings, and what is not a setting.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl From<Config> for WebhookBuilder {
 }
 
 impl WebhookBuilder {
-    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and tells targets of
-    /// one name apart. Defaults to none.
+    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and
+    /// distinguishes targets of the same name. Defaults to none.
     pub fn component(mut self, name: impl Into<String>) -> Self {
         self.component = Some(name.into());
         self
@@ -83,8 +83,8 @@ impl WebhookBuilder {
         self.format(Format::Batched).batch_size(most).batch_linger(linger)
     }
 
-    /// Adds one of the [`secrets`](Self::secrets) to sign with. Given several times, every message carries a signature of
-    /// each, so that a secret is changed without a gap. Defaults to none: unsigned.
+    /// Adds one of the [`secrets`](Self::secrets) to sign with. If there are several, every message carries a
+    /// signature with each, so that a secret can be changed without a gap. Defaults to none: unsigned.
     pub fn secret(mut self, secret: impl Into<Secret>) -> Self {
         self.config.secrets.push(secret.into());
         self
@@ -108,7 +108,8 @@ impl WebhookBuilder {
         self
     }
 
-    /// Shares connections with other webhooks that have the same and equal settings. Defaults to connections of its own.
+    /// Shares connections with other webhooks that are given the same `Connections` and have equal settings. Defaults
+    /// to its own connections.
     pub fn connections(mut self, connections: &Connections) -> Self {
         self.connections = connections.clone();
         self
@@ -125,7 +126,7 @@ impl WebhookBuilder {
         self.checked().map(drop)
     }
 
-    /// Ends the settings, or names every fault in them.
+    /// Builds the webhook, or names every fault in its settings.
     pub fn build(self) -> Result<Webhook, Error> {
         let (uri, tls) = self.checked()?;
         let Self { config, component, number, connections, clock } = self;

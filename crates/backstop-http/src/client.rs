@@ -18,7 +18,7 @@ use crate::connector::{ConnectError, Connector};
 
 /// An idle connection is closed after this time: sooner than most servers would do it.
 const IDLE: Duration = Duration::from_secs(30);
-/// How much of an answer is told to the operator, in characters.
+/// How much of an answer is shown to the operator, in characters.
 const EXCERPT_CHARS: usize = 200;
 
 /// How a request ended.
@@ -40,7 +40,7 @@ pub(crate) enum Unanswered {
     Unavailable(String),
     /// The guard forbids the address; nothing was sent.
     Blocked(String),
-    /// Something came back that is no answer in HTTP, or too large a one.
+    /// Something came back that is not an HTTP response, or is too large.
     Malformed(String),
 }
 
@@ -88,8 +88,8 @@ impl Client {
         }
     }
 
-    /// The status decides, whatever becomes of the body: it is read so that the connection can be used
-    /// again, and given up with the connection where it is too long or too slow.
+    /// The status decides, whatever happens to the body. The body is read so that the connection can be used again;
+    /// if it is too long or too slow, the connection is closed.
     async fn read(&self, response: Response<Incoming>, deadline: Instant) -> Answer {
         let (head, body) = response.into_parts();
         let retry_after =
@@ -120,7 +120,8 @@ async fn drain(mut body: Incoming, limit: usize, beginning: &mut BytesMut) {
     }
 }
 
-/// The beginning of a text for an operator's eyes: one line, no control characters, no passwords of URLs, not long.
+/// The beginning of a text, to be shown to an operator: one short line, without control characters and without
+/// passwords in URLs.
 fn excerpt(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut words: Vec<_> =

@@ -45,11 +45,12 @@ backstop_core::choice! {
         Structured = "structured",
         /// The payload as the body, and the attributes as `ce-` headers. A signature covers the body alone.
         Binary = "binary",
-        /// Events that are delivered at the same time in one request (`application/cloudevents-batch+json`). A batch that
-        /// is refused or failed on is sent again event by event, so that one of them cannot bury the others.
+        /// Events that are delivered at the same time in one request (`application/cloudevents-batch+json`). A batch
+        /// that is refused, or that the target fails on, is sent again event by event, so that one event cannot bury
+        /// the others.
         ///
-        /// The `webhook-id` names the batch here, and an event that comes again comes in other company: receivers remove
-        /// duplicates by the `source` and `id` of each event.
+        /// The `webhook-id` names the batch here, and an event that is sent again may be in another batch: receivers
+        /// recognise duplicates by the `source` and `id` of each event.
         Batched = "batched",
     }
 }
@@ -68,7 +69,8 @@ config! {
     /// ```
     #[derive(Clone, PartialEq)]
     pub struct Config {
-        /// Where events are sent, by POST. In a settings file `env:NAME` or `file:PATH` if its path holds a token.
+        /// Where events are sent, by POST. In a settings file use `env:NAME` or `file:PATH` if its path holds a
+        /// token.
         url: Secret = Secret::default() => "url": one(URL), required("it says where events go");
         /// The name by which operators know the target.
         name: Option<String> = None => "name": one(ValueKind::Text), unset("scheme, host and port of the URL");
@@ -85,27 +87,28 @@ config! {
         /// Headers of every request, such as `authorization`, and their values, which are never shown. In a settings file a
         /// value may be `env:NAME` or `file:PATH`.
         headers: BTreeMap<String, Secret> = BTreeMap::new() => "headers": map(HEADER), unset("none");
-        /// How long a request may take, from asking for a connection to the end of the answer.
+        /// How long a request may take, from asking for a connection to the end of the response.
         timeout: Duration = Duration::from_secs(15) => "timeout": one(TIME);
-        /// How long a new connection may take, from resolving the name to the end of TLS's handshake.
+        /// How long a new connection may take, from resolving the name to the end of the TLS handshake.
         connect_timeout: Duration = Duration::from_secs(5) => "connect-timeout": one(TIME);
         /// How large a request's body may be, in bytes; an event that needs more is dead, with the class `too-large`.
         request_limit: usize = 2 * 1024 * 1024 => "request-limit": one(ValueKind::Number { min: 1, max: u64::MAX });
-        /// How much of an answer's body is read, in bytes. Past it the connection is closed; the status counts all the same.
+        /// How much of a response's body is read, in bytes. Past that the connection is closed; the status still counts.
         response_limit: usize = 64 * 1024 => "response-limit": one(ValueKind::Number { min: 0, max: u64::MAX });
-        /// How large the head of an answer may be, in bytes; more is a failure of the class `bad-response`.
+        /// How large the head of a response may be, in bytes; more is a failure of the class `bad-response`.
         response_head_limit: usize = 32 * 1024
             => "response-head-limit": one(ValueKind::Number { min: LEAST_HEAD_BYTES, max: u64::MAX });
         /// How many connections are kept open while nothing is sent.
         idle_connections: usize = 32 => "idle-connections": one(ValueKind::Number { min: 0, max: 1_000_000 });
-        /// Networks, or single addresses, that the target may be in although they are not public. Private, loopback,
-        /// link-local, shared (CGNAT) and multicast addresses are refused otherwise, and IPv6 that stands for IPv4.
+        /// Networks, or single addresses, that the target may be in although they are not public. All other private,
+        /// loopback, link-local, shared (CGNAT) and multicast addresses are refused, and so is IPv6 that stands for
+        /// IPv4.
         allowed_networks: Vec<String> = Vec::new()
             => "allowed-networks": many(NETWORK), unset("public addresses only");
-        /// Certificates to trust as roots beside the system's, as PEM; in a settings file best `file:PATH`.
+        /// Root certificates to trust in addition to the system's, as PEM; in a settings file preferably `file:PATH`.
         root_certificates: Vec<Secret> = Vec::new()
             => "root-certificates": many(PEM), unset("the system's alone");
-        /// The longest `Retry-After` that is believed.
+        /// The longest `Retry-After` that is followed; a longer one is cut to this.
         retry_after_limit: Duration = Duration::from_secs(3_600) => "retry-after-limit": one(TIME_OR_ZERO);
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,
@@ -149,7 +152,7 @@ const PEM: ValueKind = ValueKind::Parsed(&Parsed {
     check: |text| tls::add_pem(&mut RootCertStore::empty(), text.as_bytes()),
 });
 
-/// What must hold beyond the kind of each.
+/// Rules beyond the kind of each setting.
 fn between(config: &Config, faults: &mut Faults) {
     if let Ok(uri) = url::parse(config.url.reveal()) {
         faults.keep("url", url::check_literal(&uri, &config.guard()));
@@ -178,7 +181,7 @@ impl Config {
         Self { url: url.into(), ..Self::default() }
     }
 
-    /// What its target is called: its name, or scheme, host and port of the URL.
+    /// The name of its target: the setting `name`, or scheme, host and port of the URL.
     pub fn target_name(&self) -> String {
         let origin = || url::parse(self.url.reveal()).map(|uri| url::origin(&uri)).unwrap_or_default();
         self.name.clone().unwrap_or_else(origin)
@@ -191,7 +194,7 @@ impl Config {
         faults
     }
 
-    /// What must be equal for connections to be shared: everything but what a message and its target have for themselves.
+    /// What must be equal for connections to be shared: everything that does not belong to one message or one target.
     pub(crate) fn of_connections(&self) -> Self {
         Self {
             connect_timeout: self.connect_timeout,

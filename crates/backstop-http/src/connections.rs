@@ -11,8 +11,8 @@ use crate::client::{self, Pool};
 use crate::config::Config;
 use crate::connector::Connector;
 
-/// Connections that are shared by all webhooks which are given them, as far as their settings allow: those that agree on
-/// time-outs, networks, roots and bounds use one client and its open connections. A cheap handle.
+/// Connections to be shared: webhooks that are given the same handle, and agree on time-outs, networks, roots and
+/// limits, use one client and its open connections. A cheap handle.
 ///
 /// ```
 /// use backstop_http::{Connections, Webhook};

@@ -32,7 +32,7 @@ pub(crate) enum ConnectError {
     NoAddress { host: String },
     #[error("cannot connect to {host}: {source}")]
     Connect { host: String, source: io::Error },
-    #[error("cannot agree on TLS with {host}: {source}")]
+    #[error("the TLS handshake with {host} failed: {source}")]
     Tls { host: String, source: io::Error },
     #[error("no connection to {host} within {limit:?}")]
     TimedOut { host: String, limit: Duration },
@@ -78,8 +78,8 @@ impl Connector {
         opened.unwrap_or_else(|_| Err(ConnectError::TimedOut { host: host.clone(), limit: self.limit }))
     }
 
-    /// Tries one address after the other. Each gets its share of the time, so that one which swallows
-    /// packets does not use up that of the others.
+    /// Tries one address after the other. Each gets its share of the time, so that one that swallows packets does not
+    /// use up the time of the others.
     async fn connect(&self, host: &str, addresses: &[SocketAddr]) -> Result<TcpStream, ConnectError> {
         let share = self.limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut last = io::Error::from(io::ErrorKind::TimedOut);

@@ -64,7 +64,7 @@ pub(crate) fn batched<'a>(events: impl Iterator<Item = (&'a str, &'a str)>, sour
     Message { id: message_id(source, ids), headers, body: format!("[{}]", texts.join(",")).into() }
 }
 
-/// One event in the JSON format, as it stands in a batch.
+/// One event in the JSON format, as part of a batch.
 pub(crate) fn json(event: &Event, source: &str) -> Result<String, Failure> {
     cloudevents::to_json(event, source).map_err(|error| unwritable(&error))
 }

@@ -1,7 +1,7 @@
-//! The guard against requests into one's own network: which addresses a webhook may connect to.
+//! The guard against requests into your own network: which addresses a webhook may connect to.
 //!
-//! It is asked with the addresses that a name resolved to, and what it lets through is what the connector
-//! connects to. Nothing is resolved twice, so a name cannot change its meaning in between.
+//! It is given the addresses that a name resolved to, and the connector connects only to those that it lets through.
+//! Nothing is resolved twice, so a name cannot change its meaning in between.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::LazyLock;

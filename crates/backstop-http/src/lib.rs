@@ -15,21 +15,21 @@
 //! ```
 //!
 //! Each event is one `POST` in a format of CloudEvents 1.0, signed as
-//! [Standard Webhooks](https://www.standardwebhooks.com) describes. What the target answers decides what
-//! becomes of the event:
+//! [Standard Webhooks](https://www.standardwebhooks.com) describes. The target's answer decides what happens to the
+//! event:
 //!
-//! | answer | what becomes of the event |
+//! | answer | what happens to the event |
 //! |---|---|
 //! | 2xx | done |
 //! | none in time, no connection, 429, 503 | deferred; no attempt is counted, so an outage buries nothing |
-//! | 408, 425, other 5xx, an answer that is no HTTP | tried again by the outbox's retry; the attempt is counted |
+//! | 408, 425, other 5xx, an answer that is not HTTP | tried again by the outbox's retry; the attempt is counted |
 //! | 410 | the target is [disabled](Target::is_disabled); its events are deferred |
 //! | 3xx | dead: redirects are not followed |
 //! | other 4xx | dead |
 //!
 //! A target that fails again and again is no longer called for a while, by its [breaker](backstop_core::breaker), and `Retry-After` is
-//! honoured. Addresses that are not public are refused where the connection is made, after the name is
-//! resolved, unless [`allow_network`](WebhookBuilder::allow_network) names them.
+//! honoured. Addresses that are not public are refused when the connection is made, after the name is resolved,
+//! unless [`allow_network`](WebhookBuilder::allow_network) names them.
 
 mod batch;
 mod builder;

@@ -1,4 +1,4 @@
-//! Networks as CIDR writes them, and which addresses lie in them.
+//! Networks in CIDR notation, and which addresses are in them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ impl Network {
                 let differing = u128::from(base) ^ u128::from(address);
                 differing.checked_shr(128 - self.prefix).unwrap_or(0) == 0
             }
-            // An IPv4 address in the clothes of IPv6 is an IPv6 address: it is allowed as such or not at all.
+            // An IPv4 address written as IPv6 is an IPv6 address: it is allowed as such or not at all.
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
         }
     }

@@ -1,4 +1,4 @@
-//! TLS by rustls: whom a target's certificate must be vouched for by.
+//! TLS by rustls, and the roots that a target's certificate is checked against.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,10 @@ pub(crate) fn connector(extra_roots: &RootCertStore) -> Result<TlsConnector, Str
     if std::env::var_os("SSL_CERT_FILE")
         .is_some_and(|path| Path::new(&path).metadata().is_ok_and(|it| !it.is_file()))
     {
-        return Err("is https, and the environment variable SSL_CERT_FILE names no regular file".to_owned());
+        return Err(
+            "is https, and the environment variable SSL_CERT_FILE names something that is not a regular file"
+                .to_owned(),
+        );
     }
     let mut roots = system_roots().clone();
     roots.extend(extra_roots.roots.iter().cloned());

@@ -25,7 +25,7 @@ pub(crate) fn parse(text: &str) -> Result<Uri, String> {
     }
     let port = authority.as_str().rsplit_once(':').filter(|(_, port)| !port.ends_with(']'));
     if port.is_some() && authority.port_u16().is_none_or(|port| port == 0) {
-        return Err("must not name a port that does not exist".to_owned());
+        return Err("must have a port from 1 to 65535, or none".to_owned());
     }
     if literal(&uri).is_none() && ends_in_a_number(host(&uri)) {
         // `2130706433`, `0x7f.1` and `127.1` are loopback to a resolver, and look like anything else.
@@ -34,7 +34,7 @@ pub(crate) fn parse(text: &str) -> Result<Uri, String> {
     Ok(uri)
 }
 
-/// Refuses a URL that names an address which the guard would block.
+/// Refuses a URL that names an address that the guard would block.
 pub(crate) fn check_literal(uri: &Uri, guard: &Guard) -> Result<(), String> {
     match literal(uri) {
         Some(address) if !guard.allows(address) => Err(format!(
@@ -103,8 +103,8 @@ mod tests {
             ("/hooks/hunter2", "must begin with https"),
             ("ftp://example.com/hunter2", "must begin with https"),
             ("https://me:hunter2@example.com", "must not hold a user name"),
-            ("https://example.com:0/hunter2", "port that does not exist"),
-            ("https://example.com:99999/hunter2", "port that does not exist"),
+            ("https://example.com:0/hunter2", "a port from 1 to 65535"),
+            ("https://example.com:99999/hunter2", "a port from 1 to 65535"),
             ("https://exämple.com/hunter2", "must be a URL"),
             ("https://example.com/a b\r\nhunter2", "must be a URL"),
             ("http://2130706433/hunter2", "four numbers"),

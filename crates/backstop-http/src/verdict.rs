@@ -47,7 +47,7 @@ fn may_pass(class: String, wait: Option<Duration>) -> Failure {
 
 fn message(Answer { status, said, .. }: &Answer) -> String {
     let redirects = if status.is_redirection() {
-        "; redirects are not followed, point the webhook at the new place if you trust it"
+        "; redirects are not followed: if you trust the new address, point the webhook at it"
     } else {
         ""
     };

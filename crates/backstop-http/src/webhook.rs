@@ -25,8 +25,8 @@ const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-/// Sends events to a URL. It is a [`Handler`], so an outbox delivers to it like to any other, and a cheap
-/// handle: clones share connections, breaker and [`Target`], and one may be registered for many events.
+/// Sends events to a URL. It is a [`Handler`], so an outbox delivers to it as to any other. It is a cheap handle:
+/// clones share connections, breaker and [`Target`], and one may be registered for many events.
 ///
 /// ```no_run
 /// use backstop_core::{Event, Handler, Outcome};
@@ -73,7 +73,7 @@ impl Webhook {
         config.into()
     }
 
-    /// Where its events go, for operators: whether it is called, and the switch.
+    /// Where its events go: whether the target is called now, and the switch to disable and enable it.
     pub fn target(&self) -> &Target {
         &self.0.target
     }
@@ -123,7 +123,7 @@ impl Relay {
         Err(Failure::permanent("too-large", what))
     }
 
-    /// Signed when it is sent, because receivers refuse what was signed long ago.
+    /// Signed when it is sent, because receivers refuse old signatures.
     fn sign(&self, message: &mut Message) {
         let timestamp = self.clock.now().timestamp();
         let headers = &mut message.headers;
@@ -142,9 +142,9 @@ impl Relay {
         }
     }
 
-    /// Sends a batch and tells each of its events what became of it.
+    /// Sends a batch and answers for each of its events.
     async fn send_batch(&self, mut items: Vec<Item>) {
-        // Whoever gave up waiting will bring the event again.
+        // A caller that gave up waiting will bring the event again.
         items.retain(|item| !item.answer.is_closed());
         if items.is_empty() {
             return;
@@ -164,7 +164,7 @@ impl Relay {
     }
 }
 
-/// Puts an event into the batch that is being gathered and waits for what becomes of it.
+/// Puts an event into the batch that is being gathered and waits for the answer.
 async fn gather(
     relay: &Arc<Relay>,
     gathering: &Mutex<Gathering>,
@@ -177,7 +177,7 @@ async fn gather(
     let (answer, answered) = oneshot::channel();
     let item = Item { event_id: event.id().to_owned(), text, answer };
     let Joined { ready, begun } = lock(gathering).join(item);
-    // Tasks of their own: whoever began a batch may stop waiting, and the others must be answered all the same.
+    // Tasks of their own: the caller that began a batch may stop waiting, and the others must still be answered.
     for batch in ready {
         let relay = Arc::clone(relay);
         tokio::spawn(async move { relay.send_batch(batch).await });
@@ -193,7 +193,7 @@ async fn gather(
             }
         });
     }
-    // The runtime is ending where nobody answers; the event comes again.
+    // If nobody answers, the runtime is ending; the event comes again.
     answered.await.unwrap_or(Ok(Outcome::RetryAfter(Duration::ZERO)))
 }
 

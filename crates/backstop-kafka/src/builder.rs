@@ -1,4 +1,4 @@
-//! A publisher before it is built: its settings, and what is no setting.
+//! A publisher before it is built: its settings, and what is not a setting.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ impl From<Config> for PublisherBuilder {
 }
 
 impl PublisherBuilder {
-    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and tells targets of
-    /// one name apart. Defaults to none.
+    /// The component that sends to it, by its name. It is the label `component` of the target's metrics, and
+    /// distinguishes targets of the same name. Defaults to none.
     pub fn component(mut self, name: impl Into<String>) -> Self {
         self.component = Some(name.into());
         self
@@ -77,8 +77,8 @@ impl PublisherBuilder {
         self
     }
 
-    /// Shares a producer with other publishers that have the same connections and equal settings. Defaults to one of its
-    /// own.
+    /// Shares a producer with other publishers that are given the same `Connections` and have equal settings.
+    /// Defaults to its own producer.
     pub fn connections(mut self, connections: &Connections) -> Self {
         self.connections = connections.clone();
         self
@@ -107,7 +107,8 @@ impl PublisherBuilder {
         Ok(faults.into_result()?)
     }
 
-    /// Ends the settings, or names every fault in them. Brokers that are unavailable are no fault: events wait for them.
+    /// Builds the publisher, or names every fault in its settings. Brokers that are unavailable are not a fault:
+    /// events wait for them.
     pub fn build(self) -> Result<Publisher, Error> {
         self.check()?;
         let Self { config, component, number, connections, clock } = self;
@@ -135,12 +136,14 @@ fn told(error: KafkaError) -> String {
         KafkaError::ClientConfig(_, said, name, value)
             if (!value.is_empty() && said.contains(&value)) || shown(&name) != name =>
         {
-            format!("cannot be used: {} is not understood as it is set", shown(&name))
+            format!("cannot be used: the value of {} is not understood", shown(&name))
         }
         KafkaError::ClientConfig(_, said, name, _) => {
             format!("cannot be used: {name} is not understood: {said}")
         }
-        KafkaError::ClientCreation(said) => format!("cannot be used: they make no producer: {said}"),
+        KafkaError::ClientCreation(said) => {
+            format!("cannot be used: librdkafka cannot make a producer from them: {said}")
+        }
         other => other.to_string(),
     }
 }

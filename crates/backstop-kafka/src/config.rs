@@ -20,7 +20,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 const TOPIC_IS_MADE: Duration = Duration::from_secs(5);
 /// Far above what an event can have.
 const RECORD_BYTES: &str = "8388608";
-/// Properties on which the promise rests that a delivered event is safe, or that have a setting of their own.
+/// Properties on which the promise depends that a delivered event is safe, or that have their own setting.
 const OURS: [&str; 20] = [
     "acks",
     "batch.num.messages",
@@ -90,17 +90,19 @@ config! {
         format: Format = Format::Binary => "format": one(Format::KIND);
         /// The name under which the brokers know the connection.
         client_id: String = "backstop".to_owned() => "client-id": one(ValueKind::Text);
-        /// How long the brokers' confirmation may take, its own retries included; after that the event is deferred.
+        /// How long the brokers' confirmation may take, including librdkafka's own retries; after that the event is
+        /// deferred.
         timeout: Duration = Duration::from_secs(30)
             => "timeout": one(ValueKind::time(Duration::from_millis(1), DAY));
-        /// How long a record waits for others to share its request. More is faster in bulk, and later for each.
+        /// How long a record waits for others to share its request. A longer time gives more throughput and more
+        /// delay.
         linger: Duration = Duration::from_millis(2)
             => "linger": one(ValueKind::time(Duration::ZERO, Duration::from_secs(1)));
         /// How the records of a request are compressed.
         compression: Compression = Compression::None => "compression": one(Compression::KIND);
         /// Properties of librdkafka, such as `security.protocol` or `sasl.password`, and their values, which are never
-        /// shown. In a settings file a value may be `env:NAME` or `file:PATH`. Refused are those on which the delivery promise
-        /// rests, such as `acks`.
+        /// shown. In a settings file a value may be `env:NAME` or `file:PATH`. Properties on which the delivery
+        /// promise depends, such as `acks`, are refused.
         properties: BTreeMap<String, Secret> = BTreeMap::new() => "properties": map(PROPERTY), unset("none");
         ..target: target::Config = target::Config::default() => {
             source: Option<String>,
@@ -172,12 +174,12 @@ impl Config {
         Self { bootstrap_servers: servers.collect(), topic: topic.into(), ..Self::default() }
     }
 
-    /// What its target is called: its name, or the topic.
+    /// The name of its target: the setting `name`, or the topic.
     pub fn target_name(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.topic)
     }
 
-    /// What must be equal for a producer to be shared: everything but what a record and its target have for themselves.
+    /// What must be equal for a producer to be shared: everything that does not belong to one record or one target.
     pub(crate) fn of_connection(&self) -> Self {
         let Self { topic, name, format, target, .. } = Self::default();
         Self { topic, name, format, target, ..self.clone() }
@@ -193,13 +195,13 @@ impl Config {
             .set("enable.idempotence", "true")
             .set("message.timeout.ms", millis(self.timeout))
             .set("topic.metadata.propagation.max.ms", millis(TOPIC_IS_MADE.min(self.timeout)))
-            // What is too large is for the topic to say; batches have a bound of their own.
+            // The topic decides what is too large; batches have their own limit.
             .set("message.max.bytes", RECORD_BYTES)
             // A topic that was made, and a leader that changed, is noticed soon.
             .set("topic.metadata.refresh.interval.ms", millis(TOPIC_IS_MADE))
             .set("linger.ms", millis(self.linger))
             .set("compression.type", self.compression.to_string())
-            // Where Java's clients put a key, so that both meet in the same partition.
+            // The partition that Java's clients choose for a key, so that both use the same one.
             .set("partitioner", "murmur2_random")
             // A broker that comes back is noticed soon.
             .set("reconnect.backoff.max.ms", "1000")
@@ -211,7 +213,7 @@ impl Config {
     }
 }
 
-/// Names what is set, and hides the properties' values, and brokers with a password between them.
+/// Names what is set, and hides the properties' values, and brokers that contain a password.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let brokers = self.bootstrap_servers.iter().all(|broker| !broker.contains('@'));

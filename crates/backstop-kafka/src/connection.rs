@@ -1,5 +1,5 @@
-//! The way to the brokers: records are sent together, and alone where company may be what was refused, by producers of
-//! librdkafka that report each record's end to whoever waits for it.
+//! The way to the brokers: records are sent together, or alone if the batch may have been the reason for a refusal,
+//! by producers of librdkafka that report the result of each record to its sender.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Connection {
     /// Sends a record and waits for the brokers' confirmation.
     pub(crate) async fn publish(&self, topic: &str, record: &Record<'_>) -> Result<(), Unconfirmed> {
         match self.send(&self.together, topic, record).await {
-            // Brokers judge whole batches: a small record is too large in too large a company.
+            // Brokers judge whole batches: a small record is refused with a batch that is too large.
             Err(refused) if concerns_the_record(refused.code) => self.send(&self.alone, topic, record).await,
             other => other,
         }
@@ -72,7 +72,7 @@ impl Connection {
     }
 }
 
-/// How a record ended. A report that never comes is none: nobody has said that the brokers have the record.
+/// How a record ended. If no report comes, nobody has said that the brokers have the record.
 async fn heard(end: oneshot::Receiver<Ended>) -> Ended {
     end.await.unwrap_or(Err(RDKafkaErrorCode::PurgeQueue))
 }
@@ -118,7 +118,7 @@ impl Producer {
         config.create_with_context(Reports::default()).map(|threaded| Self { threaded: Some(threaded) })
     }
 
-    /// Hands a record over; the receiver hears how it ended.
+    /// Hands a record over; the receiver is told how it ended.
     fn send(&self, topic: &str, record: &Record<'_>) -> Result<oneshot::Receiver<Ended>, RDKafkaErrorCode> {
         let Some(threaded) = &self.threaded else { return Err(RDKafkaErrorCode::Fatal) };
         let (ended, end) = oneshot::channel();
@@ -156,7 +156,7 @@ impl Drop for Producer {
     }
 }
 
-/// Hears what librdkafka has to say.
+/// Receives librdkafka's reports and messages.
 #[derive(Debug, Default)]
 struct Reports {
     complaint: Mutex<Option<String>>,
@@ -194,7 +194,7 @@ impl ProducerContext for Reports {
         if ended.is_ok() {
             drop(mem::take(&mut *self.complaint()));
         }
-        // Whoever stopped waiting will bring the event again.
+        // A caller that stopped waiting will bring the event again.
         let _ = waiting.send(ended);
     }
 }

@@ -9,8 +9,8 @@ use rdkafka::error::KafkaResult;
 use crate::config::Config;
 use crate::connection::Connection;
 
-/// Connections that are shared by all publishers which are given them, as far as their settings allow: those that differ in
-/// topic, format and patience only use one producer. A cheap handle.
+/// Connections to be shared: publishers that are given the same handle, and differ only in topic, format and
+/// patience, use one producer. A cheap handle.
 ///
 /// ```
 /// use backstop_kafka::{Connections, Publisher};

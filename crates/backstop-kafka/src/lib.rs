@@ -16,14 +16,14 @@
 //!
 //! Each event is one record in a mode of the CloudEvents binding for Kafka. Its key is the aggregate id, so the
 //! events of an aggregate share a partition, and it counts as delivered when all replicas in sync have
-//! confirmed it (`acks=all`, idempotent). What the brokers say decides what becomes of the event:
+//! confirmed it (`acks=all`, idempotent). The brokers' answer decides what happens to the event:
 //!
-//! | what is said | what becomes of the event |
+//! | answer | what happens to the event |
 //! |---|---|
 //! | confirmed | done |
-//! | nothing in time, no connection, no leader, too few replicas, no such topic, no permission | deferred; no attempt is counted, so an outage buries nothing |
+//! | none in time, no connection, no leader, too few replicas, no such topic, no permission | deferred; no attempt is counted, so an outage buries nothing |
 //! | an unexpected error at the broker | tried again by the outbox's retry; the attempt is counted |
-//! | the record is too large, or refused as invalid, also when it is sent alone | dead |
+//! | the record is too large, or refused as invalid, even when it is sent alone | dead |
 //!
 //! A broker that is unavailable is not called for a while, by a [breaker](backstop_core::breaker).
 

@@ -16,11 +16,11 @@ use crate::connection::Connection;
 use crate::record::Record;
 use crate::verdict::judge;
 
-/// Writes events to a topic. It is a [`Handler`], so an outbox delivers to it like to any other, and a cheap
-/// handle: clones share connection, breaker and [`Target`], and one may be registered for many events.
+/// Writes events to a topic. It is a [`Handler`], so an outbox delivers to it as to any other. It is a cheap handle:
+/// clones share connection, breaker and [`Target`], and one may be registered for many events.
 ///
-/// A record is confirmed in a few milliseconds and nothing is waited for in between, so the outbox's
-/// `worker_count` says how many are under way at once: a few hundred suit a relay.
+/// A record is confirmed in a few milliseconds, and several can be under way at once: as many as the outbox's
+/// `worker_count`. A few hundred suit a relay.
 ///
 /// ```no_run
 /// use backstop_core::{Event, Handler, Outcome};
@@ -57,7 +57,7 @@ impl Publisher {
         config.into()
     }
 
-    /// Where its events go, for operators: whether it is called, and the switch.
+    /// Where its events go: whether the target is called now, and the switch to disable and enable it.
     pub fn target(&self) -> &Target {
         &self.0.target
     }

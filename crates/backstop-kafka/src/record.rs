@@ -34,7 +34,7 @@ impl<'a> Record<'a> {
         Ok(record)
     }
 
-    /// The headers as librdkafka takes them, which it does by taking them away.
+    /// The headers as librdkafka takes them: it takes ownership.
     pub(crate) fn headers(&self) -> OwnedHeaders {
         let headers = OwnedHeaders::new_with_capacity(self.headers.len());
         self.headers.iter().fold(headers, |headers, (key, value)| {
@@ -58,7 +58,7 @@ fn structured<'a>(event: &'a Event, source: &'a str) -> Result<Record<'a>, cloud
     Ok(Record { key: key(event), value, headers })
 }
 
-/// The aggregate's id. An empty one names nothing, and as a key it would bring all such records to one partition.
+/// The aggregate's id. An empty one names nothing, and as a key it would put all such records into one partition.
 fn key(event: &Event) -> Option<&str> {
     event.aggregate_id().filter(|id| !id.is_empty())
 }

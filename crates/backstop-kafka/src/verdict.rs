@@ -32,7 +32,7 @@ pub(crate) fn judge(Unconfirmed { code, complaint }: Unconfirmed, topic: &str, t
     }
     // A broker that stumbles over a record may stumble over it each time, so these attempts are counted.
     if code == Code::Unknown {
-        return Verdict::Failed(Failure::transient(class(code), "the broker failed and says nothing more"));
+        return Verdict::Failed(Failure::transient(class(code), "the broker failed without giving a reason"));
     }
     let why = match code {
         Code::MessageTimedOut => format!("the brokers did not confirm a record within {timeout:?}"),

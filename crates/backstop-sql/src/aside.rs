@@ -1,4 +1,4 @@
-//! A thread of this crate's own, for what must go on while handlers block the threads of the application's runtime.
+//! A separate thread, for work that must go on while handlers block the threads of the application's runtime.
 
 use std::sync::LazyLock;
 use std::{io, thread};
@@ -7,8 +7,8 @@ use tokio::runtime::{Builder, Handle};
 use tokio::task::JoinHandle;
 use tracing::instrument::WithSubscriber as _;
 
-/// It is started when it is first needed and lasts as long as the process: a connection that was opened there is driven
-/// there, whoever uses it.
+/// It is started when it is first needed and lasts as long as the process: a connection that was opened there is
+/// driven there, whichever thread uses it.
 static ASIDE: LazyLock<io::Result<Handle>> = LazyLock::new(|| {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let handle = runtime.handle().clone();
@@ -17,7 +17,7 @@ static ASIDE: LazyLock<io::Result<Handle>> = LazyLock::new(|| {
     Ok(handle)
 });
 
-/// Runs something there. Where no such thread can be had it runs with everything else.
+/// Runs something there. If the thread cannot be started, it runs on the application's runtime.
 pub(crate) fn spawn<F>(work: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,

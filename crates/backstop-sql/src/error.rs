@@ -51,14 +51,14 @@ pub enum Error {
     )]
     TableName(String),
 
-    /// A time zone that is none.
+    /// A text that is not a time zone.
     #[error(
         "time zone {0:?} must be UTC or a fixed distance from it such as +02:00, at most 14 hours; the name of a zone \
          is not accepted, because an hour comes twice when clocks are set back"
     )]
     TimeZone(String),
 
-    /// A time zone was given for a table whose columns leave no doubt.
+    /// A time zone was given for a table whose columns carry their own.
     #[error(
         "setting time_zone (in a settings file `database.time-zone`) is for columns that carry no time zone, DATETIME on \
          MySQL and TIMESTAMP on PostgreSQL; some time columns of table {table} carry one, so leave the setting out"
@@ -91,7 +91,7 @@ pub enum Error {
         table: String,
     },
 
-    /// The server takes no changes.
+    /// The server accepts no changes.
     #[error(
         "the database with table {table} is read-only, as a replica is: {said}; connect to the server that accepts writes"
     )]
@@ -115,7 +115,7 @@ pub enum Error {
 
     /// The table has not been migrated to the version that this code needs.
     #[error(
-        "table {table} has schema version {found}, this version of Backstop needs {wanted}; run `migrate`"
+        "table {table} has schema version {found}, but this version of Backstop needs {wanted}; run `migrate`"
     )]
     OldSchema {
         /// The table.
@@ -128,7 +128,7 @@ pub enum Error {
 
     /// The table was migrated by a newer version of Backstop.
     #[error(
-        "table {table} has schema version {found}, this version of Backstop knows {known}; update Backstop"
+        "table {table} has schema version {found}, but this version of Backstop knows only {known}; update Backstop"
     )]
     NewSchema {
         /// The table.
@@ -200,11 +200,11 @@ pub enum Error {
     #[error("a hook refused the events: {0}")]
     Hook(#[source] Box<dyn std::error::Error + Send + Sync>),
 
-    /// Something was done in an order that makes no sense, such as starting what was closed.
+    /// Something was done in an order that makes no sense, such as starting after closing.
     #[error("{0}")]
     State(&'static str),
 
-    /// Settings that make no sense or are missing: all of them.
+    /// Settings that make no sense or are missing, all at once.
     #[error("{}", list(faults))]
     Settings {
         /// Every fault.
@@ -213,7 +213,7 @@ pub enum Error {
 
     /// Two handlers for the same events.
     #[error(
-        "a handler for aggregate type {aggregate_type:?}, event type {event_type:?} is registered already"
+        "a handler for aggregate type {aggregate_type:?}, event type {event_type:?} is already registered"
     )]
     Duplicate {
         /// The aggregate type of both.
@@ -222,7 +222,7 @@ pub enum Error {
         event_type: String,
     },
 
-    /// The outbox did not stop in time; what was in its hands is still in the table.
+    /// The outbox did not stop in time; the events that it had in hand are still in the table.
     #[error(
         "the outbox did not stop within {0:?}; events that it had in hand stay in the table and are delivered later"
     )]
@@ -258,7 +258,7 @@ pub enum Error {
         said: String,
     },
 
-    /// A server that has no database of that name, or not for this user.
+    /// A server that has no database of that name, or none that this user may use.
     #[error("{server} cannot be used: {said}; create the database, or name another in the database URL")]
     NoDatabase {
         /// Where it is. Never a password.
@@ -270,19 +270,19 @@ pub enum Error {
     /// A database URL that cannot be used. It is not shown, because it may hold a password.
     #[error("the database URL cannot be used: {why}; write it like {example}")]
     Url {
-        /// What is wrong with it, without any value of it.
+        /// What is wrong with it, without quoting any part of it.
         why: String,
         /// How such a URL is written.
         example: &'static str,
     },
 
-    /// A database URL that names no database we know.
+    /// A database URL that does not name a known database.
     #[error(
-        "the database URL names no database that is known{}; begin it with postgres:, mysql:, mariadb: or sqlite:",
+        "the database URL does not name a known database{}; begin it with postgres:, mysql:, mariadb: or sqlite:",
         named(scheme)
     )]
     Scheme {
-        /// What stands before `://`; empty where there is no such thing, as it may be a password then.
+        /// The part before `://`; empty if there is none, since the text may then be a password.
         scheme: String,
     },
 
@@ -302,13 +302,13 @@ pub enum Error {
     Migrating(Duration),
 }
 
-/// Each fault as a setting's, since more than settings can be wrong here.
+/// Each fault begins with `setting`, since more than settings can be wrong here.
 fn list(faults: &[SettingFault]) -> String {
     let each: Vec<_> = faults.iter().map(|fault| format!("setting {fault}")).collect();
     each.join("; ")
 }
 
-/// The scheme of a URL behind a sentence, if it is known.
+/// The scheme of a URL, to be put after a sentence, if it is known.
 fn named(scheme: &str) -> String {
     if scheme.is_empty() { String::new() } else { format!(", but {scheme:?}") }
 }

@@ -7,7 +7,7 @@
 //! The crate is laid out by noun: [`outbox`] holds the machinery and, in [`store`], the questions it asks of its table;
 //! `database` holds what every component needs of a database, and `stores` one folder per database with what differs.
 
-// Without any of them there is a seam for a database of one's own, and nothing on this side of it.
+// Without any of them there is only the seam for your own database, and nothing on this side of it.
 #![cfg_attr(
     not(feature = "_any"),
     allow(dead_code, unused_imports, unused_macros, reason = "what only the databases need")
@@ -36,5 +36,5 @@ pub use stores::opening;
 pub use stores::opening::*;
 pub use tls::{Tls, TlsMode};
 
-/// A boxed future, which is what traits return here that must make trait objects.
+/// A boxed future: what the traits here return, so that they can be trait objects.
 pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

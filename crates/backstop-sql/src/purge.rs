@@ -22,9 +22,9 @@ backstop_core::config! {
     pub struct Config {
         /// Whether rows are deleted when they are old enough.
         enabled: bool = false => "enabled": one(ValueKind::Flag);
-        /// How long rows that are DONE or DEAD are kept; in `writer-only` rows of any status.
+        /// How long rows that are DONE or DEAD are kept; in `writer-only`, rows of any status.
         retention: Duration = Duration::from_hours(7 * 24) => "retention": one(ValueKind::TIME_OR_ZERO);
-        /// How many rows one statement deletes, which bounds how long it holds locks.
+        /// How many rows one statement deletes, which limits how long it holds locks.
         batch_size: u32 = 500 => "batch-size": one(ValueKind::AT_LEAST_ONE);
         /// How long to rest between two purges.
         interval: Duration = Duration::from_secs(3_600) => "interval-seconds": one(ValueKind::SECONDS);
@@ -46,7 +46,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks the settings and makes a purge that is not running yet, which tells `counted` how many rows it deletes.
+    /// Checks the settings and makes a purge that is not running yet. It tells `counted` how many rows it deletes.
     pub(crate) fn build_counting(
         self,
         connections: Arc<dyn Connections>,
@@ -62,8 +62,8 @@ impl Settings {
 
 /// Deletes old rows.
 pub trait Purger: Send + Sync + 'static {
-    /// Deletes at most `limit` rows older than `age` on the connection given, and tells how many. Whoever
-    /// gives the connection controls the transaction.
+    /// Deletes at most `limit` rows older than `age` on the connection given, and returns how many. The caller, who
+    /// gives the connection, controls the transaction.
     fn purge<'a>(
         &'a self,
         connection: &'a mut dyn Connection,
@@ -102,13 +102,13 @@ impl Purge {
         started.then_some(()).ok_or(closed)
     }
 
-    /// Purges once: batch after batch until one is not full. Tells how many rows were deleted.
+    /// Purges once: batch after batch until one is not full. Returns how many rows were deleted.
     pub async fn run_once(&self) -> Result<u64, Error> {
         self.cycle.lock().await.run(&Shutdown::new()).await
     }
 
-    /// Stops purging, after the batch that is under way. Closing again has no effect; given up, whoever closes next waits
-    /// for that batch.
+    /// Stops purging, after the batch that is under way. Closing again has no effect; if the caller stops waiting,
+    /// the next call waits for that batch.
     pub async fn close(&self) {
         self.lifecycle.close("purge").await;
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::{BoxFuture, aside};
 
-/// Whoever has claims.
+/// Something that has claims.
 pub(crate) trait Renews: Send + Sync + 'static {
     /// Renews all that have not run out.
     fn renew_all(&self) -> BoxFuture<'_, ()>;
@@ -73,7 +73,8 @@ async fn renew_until(shutdown: Shutdown, renewer: Arc<impl Renews>, every: Durat
     }
 }
 
-/// A node whose handlers block every thread of its runtime keeps its claims for so long, and no longer: they may never end.
+/// A node whose handlers block every thread of its runtime keeps its claims for this long, and no longer: the
+/// handlers may never end.
 const LONGEST_STANDSTILL: Duration = Duration::from_secs(300);
 
 /// When the runtime on which handlers run last did something else.

@@ -1,4 +1,4 @@
-//! The seam on SeaORM: append with a `DatabaseTransaction` of one's own.
+//! The seam on SeaORM: append with your own `DatabaseTransaction`.
 //!
 //! SeaORM hides the connection of its transactions, but runs statements with bound values, and that is all
 //! the seam needs:
@@ -56,7 +56,7 @@ impl Connection for DatabaseTransaction {
         })
     }
 
-    /// Whoever has the transaction sees to that.
+    /// The owner of the transaction takes care of that.
     fn give_up(&mut self) {}
 }
 

@@ -15,12 +15,13 @@ use tokio::time::timeout;
 
 use crate::{BoxFuture, Error};
 
-/// The wake-ups of one table, where the database has such a thing.
+/// The wake-ups of one table, where the database supports them.
 pub trait WakeUps: Send + Sync + 'static {
     /// Wakes every node that listens, on a connection of its own: no business transaction waits for it.
     fn send(&self) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Listens until that breaks, and returns why. Calls `heard` when it begins to hear and at each wake-up.
+    /// Listens until the connection breaks, and returns why. Calls `heard` when it begins to listen and at each
+    /// wake-up.
     fn listen<'a>(&'a self, heard: &'a (dyn Fn() + Send + Sync)) -> BoxFuture<'a, Error>;
 }
 
@@ -70,7 +71,7 @@ impl WakeUpLoops {
         let _ = self.waking.start(|shutdown| wake_until(shutdown, others, wake_ups));
     }
 
-    /// Wakes `woken` when others send, and says in `hears` whether they would be heard.
+    /// Wakes `woken` when others send, and says in `hears` whether wake-ups are received.
     pub(crate) fn start_listening(
         &self,
         wake_ups: Arc<dyn WakeUps>,
@@ -98,7 +99,7 @@ async fn wake_until(shutdown: Shutdown, others: WakeOthers, wake_ups: Arc<dyn Wa
         if !others.was_asked() {
             continue;
         }
-        // What is asked for while this one is on its way makes the next: a burst of commits is a few wake-ups.
+        // Requests that come while this one is on its way make the next: a burst of commits is a few wake-ups.
         let late = || Err(Error::database("waking other nodes")(sqlx::Error::Io(ErrorKind::TimedOut.into())));
         let sent = shutdown.interrupts(timeout(LONGEST, wake_ups.send())).await;
         let Some(sent) = sent else {
@@ -137,7 +138,7 @@ async fn listen_until(
             pause = FIRST_PAUSE;
         }
         tracing::warn!(%error, "wake-ups are not received; looking at the table more often until they are");
-        // What was missed meanwhile is looked for.
+        // Look for what was missed meanwhile.
         woken.notify_one();
         let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);

@@ -40,7 +40,7 @@ impl ManualClock {
         Self::at(Timestamp::UNIX_EPOCH + Duration::from_secs(1_893_456_000))
     }
 
-    /// A clock that stands at a moment of one's own.
+    /// A clock that stands at the moment given.
     pub fn at(moment: Timestamp) -> Self {
         Self(Arc::new(Mutex::new(Reading { wall: to_micros(moment), ticks: Tick::ZERO })))
     }
@@ -52,8 +52,8 @@ impl ManualClock {
         reading.ticks = reading.ticks + time;
     }
 
-    /// Sets the wall clock, forward or back, as somebody with a watch would. No time passes: the ticks
-    /// stay where they are.
+    /// Sets the wall clock, forward or back, as an administrator would. No time passes: the ticks stay where they
+    /// are.
     pub fn set(&self, moment: Timestamp) {
         lock(&self.0).wall = to_micros(moment);
     }

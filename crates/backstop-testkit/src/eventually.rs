@@ -1,4 +1,4 @@
-//! Waiting for what cannot be awaited, only asked for: polled, with an end.
+//! Waiting for something that sends no signal: it is asked for again and again, up to a limit.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub fn eventually<C: AsyncFnMut() -> bool>(what: &str, condition: C) -> impl Fut
     eventually_within(PATIENCE, what, condition)
 }
 
-/// [`eventually()`] with a time of one's own.
+/// [`eventually()`] with your own time limit.
 ///
 /// # Panics
 ///

@@ -59,7 +59,7 @@ use std::time::Duration;
 /// Far more than anything here takes on an idle machine, so that a busy one fails no test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Locks, also after a test thread panicked with the lock: its own panic is the one worth reading.
+/// Locks, even after a test thread panicked while it held the lock: that panic is the one worth reading.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -145,7 +145,7 @@ impl Proxy {
         mem::take(&mut *lock(&self.network.cut)).cancel();
     }
 
-    /// Nothing gets through present connections any more, in either direction, and neither side is told: as when a
+    /// Nothing gets through present connections any more, in either direction, and neither side notices, as when a
     /// firewall forgets them. New ones are served, and [`restore`](Self::restore) changes nothing; only
     /// [`cut`](Self::cut) ends them.
     pub fn strand(&self) {
@@ -156,14 +156,14 @@ impl Proxy {
     /// connections stay open; new ones are accepted, and silent.
     ///
     /// What is sent meanwhile waits, as it would in the senders' machines, and arrives after
-    /// [`restore`](Self::restore). For a network that never brings it, [`cut`](Self::cut) first.
+    /// [`restore`](Self::restore). If it should never arrive, call [`cut`](Self::cut) first.
     pub fn black_hole(&self) {
         self.network.weather.send_modify(|weather| weather.mode = Mode::BlackHole);
     }
 
-    /// From now on the server hears everything and nobody hears the server: what it is asked to do is done,
-    /// and the answer does not come. It waits as in a [`black_hole`](Self::black_hole); [`cut`](Self::cut) then
-    /// loses it for good.
+    /// From now on everything reaches the server and none of its answers come back: the server does what it is asked
+    /// to do, and the answer does not arrive. It waits as in a [`black_hole`](Self::black_hole); [`cut`](Self::cut)
+    /// then loses it for good.
     pub fn hold_answers(&self) {
         self.network.weather.send_modify(|weather| weather.mode = Mode::HoldAnswers);
     }

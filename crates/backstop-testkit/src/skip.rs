@@ -1,4 +1,4 @@
-//! Skipping a test at run time, visibly: libtest knows no such thing, so a skipped test leaves a mark.
+//! Skipping a test at run time, visibly: libtest cannot do this, so a skipped test leaves a mark.
 
 use std::cell::Cell;
 use std::env;
@@ -19,7 +19,7 @@ thread_local! {
 ///
 /// It says `SKIPPED: <test>: <why>` on the standard error, and writes the reason into a file named after
 /// the test, in the folder that the variable `BACKSTOP_SKIP_DIR` names, or else in `target/skipped` of the
-/// workspace. Whoever runs the tests counts the files, since libtest counts such a test as passed. Call
+/// workspace. The runner of the tests counts the files, since libtest counts such a test as passed. Call
 /// it from the body of the test, not from a thread or task that the test started: the name of the test
 /// is that of its thread.
 ///

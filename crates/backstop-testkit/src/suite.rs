@@ -101,7 +101,7 @@ pub fn block_on(test: impl Future<Output = ()>) {
     block_on_threads(2, test);
 }
 
-/// Runs a test with so many workers, or with the test's own thread alone.
+/// Runs a test with this many workers, or on the test's own thread alone.
 #[doc(hidden)]
 pub fn block_on_threads(threads: usize, test: impl Future<Output = ()>) {
     let mut runtime = if threads == 1 {
@@ -113,8 +113,8 @@ pub fn block_on_threads(threads: usize, test: impl Future<Output = ()>) {
     runtime.expect("starting a runtime needs threads").block_on(test);
 }
 
-/// Passes a harness on. Where there is none, it sees to it that the test is marked as skipped even if
-/// whoever gave none forgot to.
+/// Passes a harness on. If there is none, it makes sure that the test is marked as skipped, even if the function that
+/// gave none forgot to.
 #[doc(hidden)]
 pub fn found<H>(harness: Option<H>) -> Option<H> {
     if harness.is_none() && !skip::is_marked() {

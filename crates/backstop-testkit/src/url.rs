@@ -1,4 +1,4 @@
-//! The few parts of a URL that tests replace. Text in, text out: what is not replaced stays as it was.
+//! The few parts of a URL that tests replace. Text in, text out: parts that are not replaced stay as they were.
 
 use std::net::SocketAddr;
 

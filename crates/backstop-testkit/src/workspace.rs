@@ -1,4 +1,4 @@
-//! Where the workspace of the running test lies, and what its services wrote there.
+//! Where the workspace of the running test is, and what its services wrote there.
 
 use std::env;
 use std::fs;
@@ -19,7 +19,7 @@ pub(crate) fn setting(name: &str) -> Option<String> {
     given.or_else(|| value_in(&fs::read_to_string(services().join("env")).ok()?, name))
 }
 
-/// Why a service could not be started, if whoever tried wrote it down.
+/// Why a service could not be started, if that was written down.
 pub(crate) fn why_unavailable(service: &str) -> Option<String> {
     let reason = fs::read_to_string(services().join(service).join("unavailable")).ok()?;
     Some(reason.trim().to_owned()).filter(|reason| !reason.is_empty())

@@ -1,7 +1,7 @@
 //! One error for a program that uses several parts.
 
-/// Whatever can go wrong here, so that one `?` serves a whole program. The parts keep their own errors, for who wants
-/// to look closer: [`outbox::Error`](crate::outbox::Error), [`relay::http::Error`](crate::relay::http::Error),
+/// Everything that can go wrong here, so that one `?` serves a whole program. Each part also has its own error, for a
+/// closer look: [`outbox::Error`](crate::outbox::Error), [`relay::http::Error`](crate::relay::http::Error),
 /// [`relay::kafka::Error`](crate::relay::kafka::Error), [`dead_letters::Error`](crate::dead_letters::Error).
 ///
 /// ```

@@ -1,4 +1,4 @@
-//! For authors of extensions: a relay, a component that operators can watch, a database or a driver of one's own.
+//! For authors of extensions: a relay, a component that operators can watch, your own database or your own driver.
 //!
 //! Programs that append and handle events need nothing from here.
 //!

@@ -41,7 +41,7 @@
 //! | keep failed events as files, and send them again | [`dead_letters`] |
 //! | see where events are | [`dashboard`] |
 //! | test what you have built | [`test`](mod@test) |
-//! | write a relay, a component or a database of your own | [`extend`] |
+//! | write your own relay, component or database | [`extend`] |
 //!
 //! # Features
 //!
@@ -59,7 +59,7 @@
 //! | `test` | [`test`](mod@test): a manual clock, handlers that fail on demand, fresh databases; for dev-dependencies | no |
 //! | `cloudevents` | conversions to and from the types of `cloudevents-sdk` | no |
 //!
-//! What is not asked for is not compiled.
+//! A feature that is not asked for is not compiled.
 
 #[cfg(feature = "dlq")]
 pub mod dead_letters;

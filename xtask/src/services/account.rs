@@ -59,9 +59,9 @@ fn switch(name: Name) -> Result<Option<(u32, u32)>> {
     }
     let users =
         fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd; check its permissions")?;
-    ids_of(user, &users)
-        .map(Some)
-        .with_context(|| format!("there is no user `{user}`, as whom {name} must run; reinstall its package"))
+    ids_of(user, &users).map(Some).with_context(|| {
+        format!("there is no user `{user}`, which {name} must run as; reinstall its package")
+    })
 }
 
 fn ids_of(user: &str, passwd: &str) -> Option<(u32, u32)> {

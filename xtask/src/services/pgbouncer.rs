@@ -74,11 +74,10 @@ impl Kind for Pgbouncer {
 impl Pgbouncer {
     fn settings(&self, port: u16) -> Result<String> {
         let address = self.postgres.given_by_others().or_else(|| self.postgres.address());
-        let address =
-            address.context("PostgreSQL, in front of which it stands, has no address; start that first")?;
+        let address = address.context("the PostgreSQL server behind it has no address; start that first")?;
         let target = Target::parse(&address).with_context(|| {
             format!(
-                "it cannot stand in front of the server in {}; write that as \
+                "it cannot be put in front of the server in {}; write that as \
                  postgres://user:password@host:port/name, with nothing escaped",
                 Name::Postgres.variable()
             )

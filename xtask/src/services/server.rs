@@ -149,7 +149,7 @@ impl Server {
     fn running(&self) -> Result<Process> {
         let name = self.room.name;
         self.find().with_context(|| {
-            format!("{name} does not run; start it with `cargo xtask services start {name}`")
+            format!("{name} is not running; start it with `cargo xtask services start {name}`")
         })
     }
 

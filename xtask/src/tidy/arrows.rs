@@ -21,7 +21,9 @@ pub(super) fn check(workspace: &Workspace, crates: &[Package]) -> Vec<Fault> {
 
 fn check_crate(name: &str, path: &str, dependencies: &[Dependency]) -> Vec<Fault> {
     let Some(targets) = allowed(name) else {
-        let what = format!("no arrow is drawn for the crate `{name}`; add it to xtask/src/tidy/arrows.rs");
+        let what = format!(
+            "the allowed dependencies of the crate `{name}` are not listed; add it to xtask/src/tidy/arrows.rs"
+        );
         return vec![Fault::new(path, 1, what)];
     };
     let ours = dependencies.iter().filter(|found| is_ours(&found.package) && found.package != name);

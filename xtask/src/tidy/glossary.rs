@@ -105,7 +105,7 @@ impl Glossary {
             let line = line.to_lowercase();
             let found = self.retired.iter().filter(move |(phrase, _)| says(&line, phrase));
             found.map(move |(phrase, instead)| {
-                Fault::new(path, number, format!("`{phrase}` is not said here any more; say {instead}"))
+                Fault::new(path, number, format!("`{phrase}` is no longer used here; say {instead}"))
             })
         })
     }
@@ -179,6 +179,6 @@ mod tests {
     #[test]
     fn a_retired_word_is_found_as_a_word_of_its_own() {
         let told: Vec<_> = glossary().retired_in("a.md", "it is Put off.\noutput offered\n").collect();
-        assert_eq!(told, [Fault::new("a.md", 1, "`put off` is not said here any more; say deferred")]);
+        assert_eq!(told, [Fault::new("a.md", 1, "`put off` is no longer used here; say deferred")]);
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn check(workspace: &Workspace, sources: &[Source]) -> Result<Vec<Fau
         steps.iter().filter(|step| step.tour.starts_with(DATABASES)).flat_map(Step::paths).collect();
     faults.extend(sources.iter().filter(|source| knows_databases(source)).filter_map(|source| {
         let what =
-            format!("names a database, and the checklist of {PAGE} does not name it; move that, or add it");
+            format!("this file names a database, and the checklist of {PAGE} does not list it; move that code, or list the file");
         (!listed.contains(source.path.as_str())).then(|| Fault::new(&source.path, 1, what))
     }));
     Ok(faults)

@@ -12,7 +12,7 @@ pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", file.display());
     let mut opened = match OpenOptions::new().write(true).create_new(true).open(file) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} exists already and was not changed; name another file", file.display());
+            bail!("{} already exists and was not changed; name another file", file.display());
         }
         opened => opened.with_context(cannot)?,
     };

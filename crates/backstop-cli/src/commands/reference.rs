@@ -6,7 +6,7 @@ use crate::config::reference;
 
 pub(crate) fn run() -> anyhow::Result<()> {
     match std::io::stdout().write_all(reference::page().as_bytes()) {
-        // Whoever reads it may have seen enough.
+        // The reader may have seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }

@@ -16,9 +16,9 @@ pub(crate) fn run(name: &str, role: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// So many random bits that a fast hash hides it.
+/// Enough random bits that a fast hash hides it.
 fn fresh() -> anyhow::Result<String> {
     let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes).context("the system gives no random numbers")?;
+    getrandom::fill(&mut bytes).context("cannot get random numbers from the system")?;
     Ok(bytes.iter().fold("bst_".to_owned(), |text, byte| text + &format!("{byte:02x}")))
 }

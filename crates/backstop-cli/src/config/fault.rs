@@ -1,4 +1,4 @@
-//! What is wrong with the settings, and where it stands.
+//! What is wrong with the settings, and where.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,7 +32,7 @@ impl Fault {
         Self { place, path: path.into(), what: what.into() }
     }
 
-    /// The fault as a line, with the file's name where it stands in the file.
+    /// The fault as a line, with the file's name if it is in the file.
     pub(crate) fn told<'a>(&'a self, file: &'a str) -> impl fmt::Display + 'a {
         Told { fault: self, file }
     }
@@ -79,7 +79,7 @@ impl Findings {
         self.warnings.insert(Fault::new(place, path, what));
     }
 
-    /// Notes that nothing is left of a value, since all that is in it is wrong.
+    /// Records that nothing is left of a value, since everything in it is wrong.
     pub(crate) fn nothing_left(&mut self, path: &str) {
         self.faulty.insert(path.to_owned());
     }
@@ -89,7 +89,7 @@ impl Findings {
         self.faulty.contains(path)
     }
 
-    /// In the order in which they stand in the file.
+    /// In the order of the file.
     pub(crate) fn faults(&self) -> impl ExactSizeIterator<Item = &Fault> {
         self.faults.iter()
     }

@@ -35,8 +35,8 @@ pub(crate) static ROOT: &[Key] = &[
     Key {
         name: "dlq",
         holds: Holds::GroupOrGroups(DLQ),
-        meaning: "A dead-letter directory, or a list of them, each with a `name` by which an outbox or a handler sends \
-                  what it gives up there too.",
+        meaning: "A dead-letter directory, or a list of them, each with a `name`. An outbox or a handler that refers \
+                  to this name writes its dead events there too.",
     },
     Key {
         name: "server",
@@ -61,7 +61,7 @@ const OUTBOX: Group = {
             "name",
             ValueKind::Name,
             Is("outbox"),
-            "The name by which operators know it. Each in a list has its own.",
+            "The name by which operators know it. In a list, each needs its own.",
         ),
         one(
             "mode",
@@ -87,7 +87,7 @@ const OUTBOX: Group = {
         Key {
             name: "handlers",
             holds: Holds::Groups(by_hand(HANDLER)),
-            meaning: "What becomes of events, by their types. An event that finds no handler is dead at once.",
+            meaning: "What happens to events, by their types. An event without a handler is dead at once.",
         },
     ];
     const BEGIN: [Key; FIRST.len() + PARTS.len()] = join(FIRST, PARTS);
@@ -102,15 +102,15 @@ const DATABASE: Group = {
             "url",
             DATABASE_URL,
             Required("without a database there is no outbox"),
-            "The database: `postgres:`, `mysql:`, `mariadb:` or `sqlite:`. Better `env:NAME` or `file:PATH` than a \
+            "The database: `postgres:`, `mysql:`, `mariadb:` or `sqlite:`. Prefer `env:NAME` or `file:PATH` to a \
              password in this file.",
         ),
         one(
             "pool-size",
             ValueKind::Number { min: 1, max: 1_000 },
             Is("10"),
-            "How many connections are held at most. PostgreSQL takes up to five more, MariaDB up to three: for wake-ups, \
-             for the lock of a node, for renewing claims, and for settlements while the pool has none.",
+            "The most connections that the pool holds. PostgreSQL takes up to five more, MariaDB up to three: for \
+             wake-ups, for the lock of a node, for renewing claims, and for settlements while the pool has none.",
         ),
         Key {
             name: "tls",
@@ -134,13 +134,13 @@ const HANDLER: &[Key] = &[
         "event-type",
         ValueKind::Text,
         Required("it says which events are handled"),
-        "The event type, or a list of them. `*` is for all events that no other handler is for.",
+        "The event type, or a list of them. `*` takes all events that have no other handler.",
     ),
     one("dlq", ValueKind::Name, Unset("that of the outbox"), "The `dlq` of these events."),
     Key {
         name: "log",
         holds: Holds::Choice(handlers::Log::GROUP),
-        meaning: "Writes a line for each event into the log.",
+        meaning: "Writes a line to the log for each event.",
     },
     Key {
         name: "http",

@@ -53,7 +53,7 @@ pub(crate) fn load(path: &Path) -> anyhow::Result<Checked> {
 pub(crate) fn secret(text: &str) -> anyhow::Result<String> {
     match Surroundings::beside(Path::new("")).secret(text) {
         Some(secret) => secret.map_err(anyhow::Error::msg),
-        None => bail!("give env:NAME or file:PATH; others can read a command line"),
+        None => bail!("give env:NAME or file:PATH, since other users can read a command line"),
     }
 }
 

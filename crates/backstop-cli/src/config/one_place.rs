@@ -89,13 +89,13 @@ fn every_fault_of_a_handler_stands_at_its_own_line() {
             format!("f.yaml:9:20: {at}.headers.x-break: must not have line breaks in a value"),
             format!(
                 "f.yaml:11:18: {at}.timeout: must be a time from 1ms to 365d such as 500ms, 10s, 5m, 1h or 7d, not `0s`; a \
-                 number alone says no unit"
+                 number alone has no unit"
             ),
             format!(
                 "f.yaml:12:9: {at}.alowed-networks: there is no such key; did you mean `allowed-networks`?"
             ),
             format!(
-                "f.yaml:13:43: {at}.breaker.failure-rate-threshold: must be a share in percent above 0 and up to 100, such \
+                "f.yaml:13:43: {at}.breaker.failure-rate-threshold: must be a percentage above 0 and up to 100, such \
                  as 50, not `200`"
             ),
             format!(

@@ -1,7 +1,7 @@
 //! Environment variables that take the place of values in the file: `BACKSTOP__SERVER__ADDRESS` is `server.address`.
 //!
-//! Two underscores stand between keys and one for a dash, so `BACKSTOP__OUTBOX__CLAIM_LOCKING__ENABLED` is
-//! `outbox.claim-locking.enabled`. Where `outbox` is a list, the name of one follows:
+//! There are two underscores between keys, and one in place of a dash, so `BACKSTOP__OUTBOX__CLAIM_LOCKING__ENABLED`
+//! is `outbox.claim-locking.enabled`. Where `outbox` is a list, the name of one follows:
 //! `BACKSTOP__OUTBOX__ORDERS__MODE`.
 
 use super::fault::{Findings, Place};
@@ -66,7 +66,7 @@ fn put(node: &mut Node, keys: &[String], value: &str, place: &Place) -> Result<(
                 Some(item) if !rest.is_empty() => put(item, rest, value, place),
                 Some(_) => Err("names no key; the name of a key must follow".to_owned()),
                 None if names.is_empty() => {
-                    Err("what stands in this list is set in the file only".to_owned())
+                    Err("the items of this list can be set only in the file".to_owned())
                 }
                 None => {
                     let meant = suggestion(key, names.iter().map(String::as_str));
@@ -74,6 +74,6 @@ fn put(node: &mut Node, keys: &[String], value: &str, place: &Place) -> Result<(
                 }
             }
         }
-        _ => Err("leads through a value that has no keys of its own".to_owned()),
+        _ => Err("goes through a value that has no keys of its own".to_owned()),
     }
 }

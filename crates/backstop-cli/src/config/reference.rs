@@ -14,12 +14,12 @@ from the table that `backstop check` checks against, and a test compares the two
 - `outbox` is one outbox, or a list of them, each with a `name`; so is `dlq`.
 - **Times** are a whole number and a unit: `500ms`, `10s`, `5m`, `1h`, `7d`. Keys that end in `-ms` or `-seconds` also
   take a number alone, in that unit.
-- **Secrets** are kept elsewhere: `env:NAME` takes an environment variable, `file:PATH` the content of a file, whose path
-  begins beside the settings file. Neither is ever printed.
+- **Secrets** are kept elsewhere: `env:NAME` takes an environment variable, `file:PATH` the content of a file. A
+  relative path starts in the directory of the settings file. Neither is ever printed.
 - **Environment variables** take the place of values: `BACKSTOP__` and the keys, two underscores between them and one for
   a dash. `BACKSTOP__OUTBOX__CLAIM_LOCKING__ENABLED=true` is `outbox.claim-locking.enabled: true`. Where `outbox` is a
-  list, the name of one follows: `BACKSTOP__OUTBOX__ORDERS__MODE=ordered`. Lists are written with commas. What stands
-  in a list of groups, such as `handlers`, is set in the file only.
+  list, the name of one follows: `BACKSTOP__OUTBOX__ORDERS__MODE=ordered`. Lists are written with commas. The items
+  of a list of groups, such as `handlers`, can be set only in the file.
 - Anchors, aliases, merge keys and tags are refused, as is a file beyond 1 MiB, 20000 values or 16 levels.
 ";
 

@@ -1,4 +1,4 @@
-//! What must hold between settings, beyond what each says for itself.
+//! Rules between settings, beyond the rules of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,7 +159,7 @@ impl Rules<'_> {
         let alone = matches!(mode, Mode::SingleNode | Mode::Ordered);
         if alone && database.table.guard && database.table.behind_pooler {
             let what = format!(
-                "cannot be kept in mode {mode} behind a pooler: use mode: multi-node, or make sure that there is one \
+                "does not work in mode {mode} behind a pooler: use mode: multi-node, or make sure that there is one \
                  process, and write guard: false"
             );
             let key =
@@ -169,7 +169,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Settings that mean nothing in the mode, or while their group is switched off.
+    /// Settings that have no effect in the mode, or while their group is switched off.
     fn without_effect(&mut self, Outbox { path, mode, .. }: &Outbox, config: &outbox::Config) {
         let idle: &[&str] = match mode {
             Mode::MultiNode => &[],
@@ -220,7 +220,7 @@ impl Rules<'_> {
         if handler.is_for_the_rest() {
             let others = handler.event_type.len() > 1 || handler.aggregate_type.is_some();
             if others || handler.dlq.is_some() {
-                let what = "`*` stands alone: it is for all events that no other handler is for, so it has neither an \
+                let what = "`*` must be alone: it takes all events that have no other handler, so it has neither an \
                             aggregate-type nor a dlq of its own";
                 self.fault(&format!("{}.event-type", handler.path), what);
             }
@@ -325,7 +325,7 @@ fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
     format!("there is no dlq with the name `{name}`{meant}")
 }
 
-/// The key of a handler whose target can be away.
+/// The key of a handler whose target can be unavailable.
 fn relay(handler: &Handler) -> Option<&'static str> {
     handler.http.as_ref().map(|_| "http").or(handler.kafka.as_ref().map(|_| "kafka"))
 }

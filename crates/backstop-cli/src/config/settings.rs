@@ -101,7 +101,7 @@ pub(crate) struct Handler {
 }
 
 impl Handler {
-    /// Whether it is for all events that no other handler is for.
+    /// Whether it is for all events that have no other handler.
     pub(crate) fn is_for_the_rest(&self) -> bool {
         self.event_type.iter().any(|name| name == "*")
     }

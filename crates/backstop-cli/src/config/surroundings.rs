@@ -53,8 +53,8 @@ impl Surroundings {
             Some(Some(value)) => Ok(value.to_owned()),
             Some(None) => Err(format!("the environment variable {name} is not UTF-8 text")),
             None if is_name(name) => Err(format!("the environment variable {name} is not set")),
-            None => Err("there is no environment variable of the name behind env:, which is not shown, since it may be \
-                         the secret itself; write env:NAME"
+            None => Err("there is no environment variable with the name that follows env:, which is not shown, since \
+                         it may be the secret itself; write env:NAME"
                 .to_owned()),
         }
     }

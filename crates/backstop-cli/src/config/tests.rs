@@ -139,7 +139,7 @@ fn several_nodes_need_claim_locking_and_it_is_off_unless_switched_on() {
 fn behind_a_pooler_a_single_node_cannot_keep_its_guard() {
     let least =
         |more: &str| LEAST.replace("{url: 'sqlite:a.db'}", &format!("{{url: 'postgres://u@h/d', {more}}}"));
-    let rule = "cannot be kept in mode single-node behind a pooler: use mode: multi-node, or make sure that there is one \
+    let rule = "does not work in mode single-node behind a pooler: use mode: multi-node, or make sure that there is one \
                 process, and write guard: false";
     let told = faults(&least("behind-pooler: true"));
     assert_eq!(told, [format!("f.yaml:2:39: outbox.database.behind-pooler: database.guard {rule}")]);
@@ -155,7 +155,7 @@ fn beside_the_java_framework_there_are_claims_and_young_rows_are_left_alone() {
     let least = LEAST.replace("{url: 'sqlite:a.db'}", "{url: 'mysql://u@h/d', beside-java: true}");
     let with = |lines: &str| least.clone() + lines;
     let claims = "  mode: multi-node\n  claim-locking: {enabled: true}\n";
-    let young = "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has in \
+    let young = "must be longer than zero with database.beside-java, such as 10s: the rows that the Java framework has in \
                  memory are unclaimed";
     let alone =
         "needs mode: multi-node, not single-node: only claims keep two processes from taking the same row";
@@ -358,7 +358,7 @@ fn a_handler_goes_to_one_place_and_a_pair_has_one_handler() {
             "f.yaml:10:69: outbox.handlers[6].kafka.topic: must have 1 to 249 letters, digits, dots, hyphens and \
              underscores, not `a b`",
             "f.yaml:10:82: outbox.handlers[6].kafka.linger: must be a time from 0s to 1s such as 500ms, 10s, 5m, 1h or 7d, \
-             not `2s`; a number alone says no unit",
+             not `2s`; a number alone has no unit",
         ]
     );
 }
@@ -463,7 +463,7 @@ fn variables_take_the_place_of_values_and_are_named_when_they_are_wrong() {
              letters, digits or underscores, at most 63 in all, not more keys",
             "BACKSTOP__OUTBOX__DATABASE__URL: outbox.database.url: must be a URL that begins with postgres:, mysql:, \
              mariadb: or sqlite:",
-            "BACKSTOP__OUTBOX__HANDLERS__X: outbox.handlers.x: what stands in this list is set in the file only",
+            "BACKSTOP__OUTBOX__HANDLERS__X: outbox.handlers.x: the items of this list can be set only in the file",
             "BACKSTOP__OUTBOX__MODE: outbox.mode: must be one of single-node, multi-node, ordered, writer-only, not `twin`",
             "BACKSTOP__OUTBOX__POLER__INTERVAL_MS: outbox.poler: there is no such key; did you mean `poller`?",
             "BACKSTOP____MODE: names no key; write two underscores between keys, as in BACKSTOP__SERVER__ADDRESS",
@@ -488,7 +488,7 @@ fn a_password_in_the_file_is_warned_of_and_not_shown() {
     let warned = checked(&text, &[]).warnings();
     assert_eq!(warned.len(), 1);
     assert!(
-        warned[0].starts_with("f.yaml:2:19: outbox.database.url: the password stands in the file"),
+        warned[0].starts_with("f.yaml:2:19: outbox.database.url: the password is in the file"),
         "{warned:?}"
     );
     assert!(!warned[0].contains("tiger"));
@@ -575,7 +575,7 @@ fn a_star_is_for_all_events_that_no_other_handler_is_for_and_stands_alone() {
     assert!(faults(&with("{event-type: Tick, log: }, {event-type: '*', log: }")).is_empty());
     for wrong in ["{event-type: ['*', Tick], log: }", "{aggregate-type: Order, event-type: '*', log: }"] {
         let told = faults(&with(wrong));
-        assert!(told.len() == 1 && told[0].contains("`*` stands alone"), "{told:?}");
+        assert!(told.len() == 1 && told[0].contains("`*` must be alone"), "{told:?}");
     }
     let twice = faults(&with("{event-type: '*', log: }, {event-type: '*', log: }"));
     assert!(twice.len() == 1 && twice[0].contains("has a handler already"), "{twice:?}");

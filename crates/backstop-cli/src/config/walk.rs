@@ -93,7 +93,7 @@ impl Walk<'_> {
             let (key, what) =
                 match key.split_once(':').filter(|(before, _)| names(keys).any(|name| name == *before)) {
                     _ if key == "<<" => {
-                        (key.as_str(), "merge keys are not read; write the values out".to_owned())
+                        (key.as_str(), "merge keys are not supported; write the values out".to_owned())
                     }
                     Some((before, _)) => (before, "a space must follow the colon".to_owned()),
                     None => (shown(key).unwrap_or("…"), format!("there is no such key{}", meant(key, keys))),
@@ -213,13 +213,13 @@ impl Walk<'_> {
             Some(secret) => kind.read(&secret?),
             // Who sets a variable has kept the secret out of the file already.
             None if matches!(kind, ValueKind::Secret) && matches!(place, Place::File { .. }) => {
-                Err("must be env:NAME or file:PATH; a secret does not belong into this file".to_owned())
+                Err("must be env:NAME or file:PATH; a secret does not belong in this file".to_owned())
             }
             None => {
                 let shown = matches!(place, Place::File { .. }) && has_password(text);
                 let value = kind.read(text)?;
                 if shown {
-                    let what = "the password stands in the file; better write env:NAME or file:PATH";
+                    let what = "the password is in the file; prefer env:NAME or file:PATH";
                     self.findings.warn(place.clone(), path, what);
                 }
                 Ok(value)
@@ -292,7 +292,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// A group with its own path, so that whoever uses it can say which one it was; a `Config` knows of no path.
+/// A group with its own path, so that its user can say which one it was; a `Config` knows no path.
 fn with_path(mut values: Value, group: Group, path: &str) -> Value {
     let of_config = (group.defaults)();
     if let Value::Object(values) = &mut values

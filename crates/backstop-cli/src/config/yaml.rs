@@ -62,7 +62,7 @@ pub(crate) fn parse(text: &str, findings: &mut Findings) -> Result<Node, Fault> 
         let (event, span) = event.map_err(|error| {
             let mark = error.marker();
             let place = Place::File { line: mark.line(), column: mark.col() + 1 };
-            Fault::new(place, "", format!("this is no YAML: {}{}", error.info(), hint(text, mark.line())))
+            Fault::new(place, "", format!("this is not YAML: {}{}", error.info(), hint(text, mark.line())))
         })?;
         builder.take(event, span)?;
     }
@@ -116,7 +116,7 @@ impl Builder<'_> {
                 self.put(Node { place, content })?;
             }
             Event::Alias(_) => {
-                let what = "aliases (`*name`) are not read; write the value out";
+                let what = "aliases (`*name`) are not supported; write the value out";
                 self.findings.add(Fault::new(place.clone(), "", what));
                 self.put(Node { place, content: Content::Refused })?;
             }
@@ -141,14 +141,14 @@ impl Builder<'_> {
             self.findings.add(Fault::new(
                 place.clone(),
                 "",
-                "anchors (`&name`) are not read; write the value out",
+                "anchors (`&name`) are not supported; write the value out",
             ));
         }
         if tag.is_some() {
             self.findings.add(Fault::new(
                 place.clone(),
                 "",
-                "tags (`!name`) are not read; write the plain value",
+                "tags (`!name`) are not supported; write the plain value",
             ));
         }
         anchor > 0 || tag.is_some()
@@ -179,7 +179,7 @@ impl Builder<'_> {
             return Err(Fault::new(
                 node.place,
                 "",
-                format!("more than {NODES} values; no settings are that long"),
+                format!("more than {NODES} values, which is too many for a settings file"),
             ));
         }
         match self.open.last_mut().map(|open| &mut open.holds) {
@@ -189,7 +189,7 @@ impl Builder<'_> {
                 (Some((key, place)), node) => match first(entries, &key) {
                     Some(before) => {
                         let key = shown(&key).map(|key| format!(" `{key}`")).unwrap_or_default();
-                        let what = format!("the key{key} is given twice; it stands on line {before} already");
+                        let what = format!("the key{key} is given twice; it is already on line {before}");
                         self.findings.add(Fault::new(place, "", what));
                     }
                     None => entries.push(Entry { key, place, node }),
@@ -254,21 +254,21 @@ mod tests {
         let bomb: String = more.map(|(name, of)| aliases(name, of)).collect();
         let bomb = "a: &a [x, x, x, x, x]\n".to_owned() + &bomb;
         let told = told(&bomb);
-        assert_eq!(told[0], "f:1:4: anchors (`&name`) are not read; write the value out");
-        assert_eq!(told[2], "f:2:8: aliases (`*name`) are not read; write the value out");
+        assert_eq!(told[0], "f:1:4: anchors (`&name`) are not supported; write the value out");
+        assert_eq!(told[2], "f:2:8: aliases (`*name`) are not supported; write the value out");
     }
 
     #[test]
     fn twice_the_same_key_is_told_with_both_lines() {
         assert_eq!(
             told("a: 1\nb: 2\na: 3\n"),
-            ["f:3:1: the key `a` is given twice; it stands on line 1 already"]
+            ["f:3:1: the key `a` is given twice; it is already on line 1"]
         );
     }
 
     #[test]
     fn tags_documents_and_keys_that_are_no_names_are_told() {
-        assert_eq!(told("a: !!str 1\n"), ["f:1:4: tags (`!name`) are not read; write the plain value"]);
+        assert_eq!(told("a: !!str 1\n"), ["f:1:4: tags (`!name`) are not supported; write the plain value"]);
         assert_eq!(
             told("a: 1\n---\nb: 2\n"),
             ["f:2:1: a second document begins here; settings are one document"]
@@ -281,7 +281,7 @@ mod tests {
         let deep = told(&("a: ".to_owned() + &"[".repeat(200)));
         assert_eq!(deep, ["f:1:19: nested deeper than 16 levels"]);
         let long = told(&"- 1\n".repeat(30_000));
-        assert_eq!(long, ["f:20001:3: more than 20000 values; no settings are that long"]);
+        assert_eq!(long, ["f:20001:3: more than 20000 values, which is too many for a settings file"]);
     }
 
     #[test]

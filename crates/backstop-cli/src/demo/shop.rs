@@ -37,7 +37,7 @@ pub(crate) struct Taken {
     pub(crate) now: u64,
 }
 
-/// Takes so many orders per second until the shutdown begins. Each order is one transaction with one event.
+/// Takes this many orders per second until the shutdown begins. Each order is one transaction with one event.
 pub(crate) async fn take_orders(
     outbox: Outbox<Sqlite>,
     rate: u32,

@@ -76,7 +76,7 @@ pub(crate) struct Redrive {
     /// Only this entry, as `list` shows it.
     #[arg(long, value_name = "ENTRY")]
     pub(crate) only: Option<Place>,
-    /// Begin behind this entry.
+    /// Begin after this entry.
     #[arg(long, value_name = "ENTRY")]
     pub(crate) after: Option<Place>,
     /// Say what would be sent, and send nothing.
@@ -88,7 +88,7 @@ pub(crate) struct Redrive {
     /// Stop after this many.
     #[arg(long, value_name = "EVENTS")]
     pub(crate) limit: Option<u64>,
-    /// How long to wait in all for a target that is unavailable or busy, before it stops.
+    /// How long to wait in all for a target that is unavailable or busy, before stopping.
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
     pub(crate) patience: Duration,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Web {
     /// A private network that the URL may be in, such as 127.0.0.0/8; may be given several times.
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow_network: Vec<String>,
-    /// How long an answer may take: 15s from a web server, 30s from brokers, unless this says otherwise.
+    /// How long an answer may take. By default 15s from a web server and 30s from brokers.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -138,10 +138,10 @@ pub(crate) struct Export {
     pub(crate) directory: PathBuf,
     #[command(flatten)]
     pub(crate) matching: Matching,
-    /// Write to this new file in place of standard output.
+    /// Write to this new file instead of standard output.
     #[arg(long, value_name = "FILE")]
     pub(crate) to: Option<PathBuf>,
-    /// The records as they are stored, with their errors, in place of the events alone.
+    /// Write the records as they are stored, with their errors, instead of the events alone.
     #[arg(long)]
     pub(crate) records: bool,
 }
@@ -161,7 +161,7 @@ pub(crate) struct Matching {
     /// Only events whose error contains this text.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
-    /// Only events for this target, where that was written down.
+    /// Only events for this target, if the entry names one.
     #[arg(long, value_name = "TARGET")]
     target: Option<String>,
     /// Only events that failed since then: 2h for two hours ago, or 2030-01-31T12:00:00Z.

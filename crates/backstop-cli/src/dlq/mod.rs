@@ -115,7 +115,10 @@ fn purge(args: args::Purge) -> anyhow::Result<()> {
     let done = directory.purge(args.matching.narrow(filter)).dry_run(args.dry_run).run()?;
     let verb = if args.dry_run { "would delete" } else { "deleted" };
     let (events, files) = (count(done.events, "event", "events"), count(done.files, "file", "files"));
-    eprintln!("{verb} {events} in {files}{}", also(done.kept, "kept: damaged, in use, or only in part old"));
+    eprintln!(
+        "{verb} {events} in {files}{}",
+        also(done.kept, "kept: damaged, in use, or not all of it to be deleted")
+    );
     Ok(())
 }
 
@@ -131,7 +134,7 @@ fn export(args: args::Export) -> anyhow::Result<()> {
             done => done?,
         },
         Some(path) => {
-            let cannot = || format!("cannot write {}; name a file that is not there yet", path.display());
+            let cannot = || format!("cannot write {}; name a file that does not exist yet", path.display());
             // Events may hold what not everybody should read.
             let options = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
             let mut file = BufWriter::new(options.with_context(cannot)?);

@@ -102,7 +102,7 @@ fn summarize(done: &Progress, rows: &rows::Progress, dry_run: bool) -> anyhow::R
         );
     }
     if let Some(failure) = &done.last_failure {
-        bail!("{} stay in the directory; the last one failed with {}", done.failed, plain(failure));
+        bail!("{} stay in the directory; the last failure was {}", done.failed, plain(failure));
     }
     if done.not_removed > 0 {
         bail!("{} will be sent again: they arrived and could not be removed", done.not_removed);

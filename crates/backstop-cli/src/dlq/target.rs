@@ -50,7 +50,9 @@ impl Target {
         if to.starts_with("env:") || to.starts_with("file:") {
             let url = config::secret(to).context("--to cannot be used")?;
             if !url.contains("://") {
-                bail!("--to must lead to a URL; name a file as it is, without file:");
+                bail!(
+                    "--to env:… or file:… must lead to a URL; to write to a file, give its path without file:"
+                );
             }
             return Self::elsewhere(&url, web);
         }
@@ -126,7 +128,7 @@ fn end_of(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
     if !file.metadata()?.is_file() {
         // What is written there is gone, and so would be the entry.
-        return Err(io::Error::other("it is no regular file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     // The name of a file that was made just now is kept by its directory, and entries are removed for what is in it.
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());

@@ -44,7 +44,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// What its target is called, where it has one that can be away.
+    /// The name of its target, if it has one that can be unavailable.
     pub(crate) fn name(&self) -> Option<String> {
         match self {
             Self::Log(_) => None,
@@ -76,7 +76,7 @@ pub(crate) struct Shared {
     kafka: backstop_kafka::Connections,
 }
 
-/// A handler that was made, and its target by name where it has one that can be away.
+/// A handler that was made, and the name of its target if it has one that can be unavailable.
 pub(crate) struct Made {
     pub(crate) handler: SharedHandler,
     pub(crate) target: Option<(String, Arc<dyn Inspect>)>,

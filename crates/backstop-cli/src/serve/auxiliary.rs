@@ -6,8 +6,8 @@ use std::sync::Arc;
 use backstop_core::inspect::{Health, Inspect, Report};
 use backstop_core::operate::Operate;
 
-/// A part that the daemon works without, if not as well: when it is down, the daemon is degraded. Whoever restarts
-/// daemons by their `/health` must not do so because a receiver of events is unavailable.
+/// A part that the daemon can work without: when it is down, the daemon is degraded. A daemon must not be restarted
+/// by its `/health` because a receiver of events is unavailable.
 pub(super) struct Auxiliary {
     inspect: Arc<dyn Inspect>,
     name: Option<String>,

@@ -19,7 +19,7 @@ pub(super) trait Component: Send {
     /// What the dashboard shows of it, from before it is started.
     fn shown(&self) -> Vec<Arc<dyn Inspect>>;
 
-    /// Its line when all have started; none for what only stands behind others.
+    /// Its line when all have started; none for a component that only serves others.
     fn greeting(&self) -> Option<String> {
         None
     }
@@ -40,7 +40,7 @@ pub(super) trait Component: Send {
 
 /// Makes them all, in the order in which they are shown and started. Nothing is delivered yet.
 pub(super) fn make(settings: Settings, sections: &Sections) -> anyhow::Result<Vec<Box<dyn Component>>> {
-    // First what others lean on.
+    // First the components that others need.
     let letters = letters::open(settings.dlq, sections)?;
     let mut components: Vec<Box<dyn Component>> = Vec::new();
     for outbox in outboxes::make(settings.outbox, &letters, &Shared::default())? {

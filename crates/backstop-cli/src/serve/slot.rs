@@ -28,7 +28,7 @@ impl Slot {
     }
 
     pub(super) fn fill(&self, inspect: Arc<dyn Inspect>) {
-        // Filled once: whoever fills it again has the same component.
+        // Filled once: a second call has the same component.
         let _ = self.inspect.set(inspect);
     }
 }

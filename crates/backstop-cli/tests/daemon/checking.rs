@@ -38,7 +38,7 @@ backstop.yaml:6:12: outbox.database.table: must be a letter or underscore follow
 backstop.yaml:8:5: outbox.dispatcher.workerCount: there is no such key; did you mean `worker-count`?
 backstop.yaml:9:19: outbox.dispatcher.max-attempts: must be a whole number of at least 1, not `ten`
 backstop.yaml:11:20: outbox.retry.base-delay-ms: must be a time from 1ms to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `1 second`; a number alone is in milliseconds
-backstop.yaml:13:18: outbox.poller.skip-recent: must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `5`; a number alone says no unit
+backstop.yaml:13:18: outbox.poller.skip-recent: must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `5`; a number alone has no unit
 backstop.yaml:16:14: outbox.handlers[0].http.url: must not name 10.0.0.7, which is not public: allow it with `allowed-networks` if that is intended
 backstop.yaml:16:47: outbox.handlers[0].http.format: must be one of structured, binary, batched, not `binry`; did you mean `binary`?
 backstop.yaml:18:3: server.address: 0.0.0.0:7878 can be reached from other machines, which needs server.tokens; `backstop token` makes one, or use 127.0.0.1
@@ -110,16 +110,16 @@ fn hostile_yaml_is_refused_where_it_begins() {
     }
     let (deep, deeper) = ("[".repeat(100), "[".repeat(500_000));
     for (text, told) in [
-        (bomb.as_str(), "backstop.yaml:1:5: anchors (`&name`) are not read; write the value out"),
+        (bomb.as_str(), "backstop.yaml:1:5: anchors (`&name`) are not supported; write the value out"),
         (deep.as_str(), "backstop.yaml:1:17: nested deeper than 16 levels"),
-        (deeper.as_str(), "backstop.yaml:1:256: this is no YAML: recursion limit exceeded"),
+        (deeper.as_str(), "backstop.yaml:1:256: this is not YAML: recursion limit exceeded"),
         ("outbox:\n\tmode: ordered\n", "indent with spaces, not with tabs"),
         (
             "server: {}\nserver: {}\n",
-            "backstop.yaml:2:1: the key `server` is given twice; it stands on line 1 already",
+            "backstop.yaml:2:1: the key `server` is given twice; it is already on line 1",
         ),
-        ("server: !!python/object:os.system x\n", "tags (`!name`) are not read; write the plain value"),
-        ("outbox: \"unfinished\n", "this is no YAML"),
+        ("server: !!python/object:os.system x\n", "tags (`!name`) are not supported; write the plain value"),
+        ("outbox: \"unfinished\n", "this is not YAML"),
         ("- 1\n", "must be keys with values: outbox, dlq, server"),
     ] {
         let ended = Place::with(text).run(&["check"]).with(1);

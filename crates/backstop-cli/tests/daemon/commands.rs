@@ -16,7 +16,7 @@ fn init_writes_a_file_that_check_accepts_and_never_overwrites_one() {
 
     std::fs::write(place.file("mine.yaml"), "mine").unwrap();
     let told = place.run(&["init", "mine.yaml"]).with(1).complained;
-    assert_eq!(told, "error: mine.yaml exists already and was not changed; name another file\n");
+    assert_eq!(told, "error: mine.yaml already exists and was not changed; name another file\n");
     assert_eq!(std::fs::read_to_string(place.file("mine.yaml")).unwrap(), "mine");
     let told = place.run(&["init", "nowhere/backstop.yaml"]).with(1).complained;
     assert!(told.starts_with("error: cannot write nowhere/backstop.yaml: "), "{told}");

@@ -121,7 +121,7 @@ fn pipes_and_devices_that_the_environment_names_are_refused_too() {
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let told = place.variable(name, pipe.display().to_string()).run(&["check"]).with(1).complained;
         assert!(told.contains(&format!("the environment variable {name} names")), "{told}");
-        assert!(told.contains("no regular file"), "{told}");
+        assert!(told.contains("not a regular file"), "{told}");
     }
 }
 

@@ -78,7 +78,7 @@ fn a_file_full_of_damage_is_one_line_and_a_name_that_is_no_text_is_seen() {
     fs::write(place.path().join(odd), record("1", "t", "e")).unwrap();
     let expected = [
         "damaged: 1767225600000-rolling-a.jsonl: not a record",
-        r"damaged: 1767225600001-\xff\x1b[2J.jsonl: its name is not UTF-8 text; give it another, and it can be read",
+        r"damaged: 1767225600001-\xff\x1b[2J.jsonl: its name is not UTF-8 text; rename it so that it can be read",
     ];
     let output = dlq(&["fsck", text(place.path())]);
     let lines: Vec<_> = said(&output).lines().collect();
@@ -130,7 +130,7 @@ fn a_target_is_never_repeated_and_never_a_device() {
         assert!(!output.status.success() && !complained(&output).contains("hunter2"), "{to}: {output:?}");
     }
     let output = redrive("/dev/null");
-    assert!(complained(&output).contains("it is no regular file"), "{output:?}");
+    assert!(complained(&output).contains("it is not a regular file"), "{output:?}");
     assert_eq!(left(&place), 4, "nothing was sent");
 }
 
@@ -305,7 +305,7 @@ fn export_copies_and_writes_over_nothing() {
     assert_eq!(fs::read_to_string(&file).unwrap(), said(&output));
     let again = dlq(&to);
     assert_eq!(again.status.code(), Some(1));
-    assert!(complained(&again).contains("name a file that is not there yet"), "{again:?}");
+    assert!(complained(&again).contains("name a file that does not exist yet"), "{again:?}");
     assert_eq!(left(&place), 4);
 }
 

@@ -216,7 +216,7 @@ macro_rules! config {
         }
     };
 
-    // A group has none: what a builder calls it, and whether it is flat there, is the builder's matter.
+    // A group has no setter: the builder decides what to call it, and whether it is flat there.
     (@setter group $($rest:tt)*) => {};
     (
         @setter $holds:ident $vis:vis [$config:ident]

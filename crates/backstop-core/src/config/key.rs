@@ -1,21 +1,21 @@
-//! The keys of settings: what each is called in a file, what stands under it, and what it means.
+//! The keys of settings: what each is called in a file, what it holds, and what it means.
 
 use serde_json::{Map, Value};
 
 use super::ValueKind;
 
-/// A key and what stands under it.
+/// A key and what it holds.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
     /// As it is written in a settings file: `connect-timeout`.
     pub name: &'static str,
-    /// What stands under it.
+    /// What it holds.
     pub holds: Holds,
     /// One or two sentences, for the reference and for rustdoc.
     pub meaning: &'static str,
 }
 
-/// What stands under a key.
+/// What a key holds.
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
     /// One value.
@@ -24,13 +24,13 @@ pub enum Holds {
     Many(ValueKind, Absent),
     /// Names of the user's choice, each with a value.
     Map(ValueKind, Absent),
-    /// More keys; where it is absent, each of them is.
+    /// More keys. If the group is absent, so is each of them.
     Group(Group),
     /// More keys, whose presence alone means something.
     Choice(Group),
     /// A list of such groups.
     Groups(Group),
-    /// A component: one such group, or a list of them, each with a `name` by which it goes.
+    /// A component: one such group, or a list of them, each with its `name`.
     GroupOrGroups(Group),
 }
 
@@ -55,7 +55,7 @@ pub struct Group {
     pub defaults: fn() -> Map<String, Value>,
 }
 
-/// What holds where a key is not given.
+/// What applies if a key is not given.
 #[derive(Debug, Clone, Copy)]
 pub enum Absent {
     /// It must be given; the text says what for.

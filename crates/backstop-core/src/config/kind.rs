@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 pub enum ValueKind {
     /// Any text that is not empty.
     Text,
-    /// A short name of small letters, digits and dashes.
+    /// A short name of lowercase letters, digits and dashes.
     Name,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -26,7 +26,7 @@ pub enum ValueKind {
         /// The most; `u64::MAX` for no bound.
         max: u64,
     },
-    /// A share in percent, above 0 and up to 100.
+    /// A percentage, above 0 and up to 100.
     Percent,
     /// A time within bounds.
     Time {
@@ -39,7 +39,7 @@ pub enum ValueKind {
     },
     /// Something secret: never shown, and kept outside of the settings file.
     Secret,
-    /// What only the crate knows that uses it, as the URL of a database.
+    /// A kind that only the crate that uses it understands, such as the URL of a database.
     Parsed(&'static Parsed),
 }
 
@@ -59,9 +59,9 @@ pub struct Parsed {
 /// What a number without a unit counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plain {
-    /// Milliseconds, for keys whose names end so.
+    /// Milliseconds, for keys that end in `-ms`.
     Milliseconds,
-    /// Seconds, for keys whose names end so.
+    /// Seconds, for keys that end in `-seconds`.
     Seconds,
     /// It could be anything, so a unit is needed.
     Nothing,
@@ -124,7 +124,7 @@ impl ValueKind {
 
     fn refusal(self, text: &str) -> String {
         let unit = match self {
-            Self::Time { plain: Plain::Nothing, .. } => "; a number alone says no unit",
+            Self::Time { plain: Plain::Nothing, .. } => "; a number alone has no unit",
             Self::Time { plain: Plain::Milliseconds, .. } => "; a number alone is in milliseconds",
             Self::Time { plain: Plain::Seconds, .. } => "; a number alone is in seconds",
             _ => "",
@@ -132,7 +132,8 @@ impl ValueKind {
         format!("must be {}{}{unit}", self.rule(), self.shown(text))
     }
 
-    /// A wrong value, to be put behind the rule, if it may be repeated. Anywhere a URL with its password is given easily.
+    /// A wrong value, to be put after the rule, if it may be shown. Somebody may have written a URL with its password
+    /// anywhere.
     fn shown(self, text: &str) -> String {
         let looks_secret = text.contains('@')
             || ["whsec_", "bst_", "env:", "file:"].iter().any(|begin| text.starts_with(begin));
@@ -144,12 +145,12 @@ impl ValueKind {
     pub fn rule(self) -> String {
         match self {
             Self::Text => "a text that is not empty".to_owned(),
-            Self::Name => "a name of at most 40 small letters, digits and dashes".to_owned(),
+            Self::Name => "a name of at most 40 lowercase letters, digits and dashes".to_owned(),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Flag => "true or false".to_owned(),
             Self::Number { min, max: u64::MAX } => format!("a whole number of at least {min}"),
             Self::Number { min, max } => format!("a whole number from {min} to {max}"),
-            Self::Percent => "a share in percent above 0 and up to 100, such as 50".to_owned(),
+            Self::Percent => "a percentage above 0 and up to 100, such as 50".to_owned(),
             Self::Time { min, max, .. } => {
                 let (min, max) = (written(min), written(max));
                 format!("a time from {min} to {max} such as 500ms, 10s, 5m, 1h or 7d")
@@ -252,7 +253,7 @@ mod tests {
         }
         assert_eq!(
             TIME.read("300").unwrap_err(),
-            "must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `300`; a number alone says no unit"
+            "must be a time from 0s to 3650d such as 500ms, 10s, 5m, 1h or 7d, not `300`; a number alone has no unit"
         );
     }
 

@@ -71,7 +71,7 @@ pub trait Config: Default + 'static {
     /// All values as a settings file writes them. Secrets are among them.
     fn written(&self) -> Map<String, Value>;
 
-    /// Notes every rule that a value breaks, by its key.
+    /// Records every rule that a value breaks, by its key.
     fn check(&self, faults: &mut Faults);
 }
 

@@ -18,7 +18,7 @@ use serde::Deserialize;
 pub struct Secret(String);
 
 impl Secret {
-    /// The text, for whoever needs it to connect.
+    /// The text, for the code that needs it to connect.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -155,12 +155,12 @@ fn what_code_sets_is_held_to_the_rules_of_the_file_and_every_fault_is_told_at_on
         [
             "to is required: it says where to",
             "wait-ms must be between 1 ms and 3650 days",
-            "names must be a name of at most 40 small letters, digits and dashes, not `A`",
-            "names must be a name of at most 40 small letters, digits and dashes, not `b c`",
+            "names must be a name of at most 40 lowercase letters, digits and dashes, not `A`",
+            "names must be a name of at most 40 lowercase letters, digits and dashes, not `b c`",
             "inner.most must be between 1 and 9",
-            "inner.share-of-all must be a share in percent above 0 and up to 100, such as 50",
+            "inner.share-of-all must be a percentage above 0 and up to 100, such as 50",
             "inners[1].most must be between 1 and 9",
-            "who must be a name of at most 40 small letters, digits and dashes",
+            "who must be a name of at most 40 lowercase letters, digits and dashes",
             "pause must be between 1 ms and 3650 days",
         ]
     );

@@ -19,7 +19,7 @@ pub trait Setting: Sized {
     /// As a settings file writes it; `Null` for no value.
     fn written(&self) -> Value;
 
-    /// The rules that a value breaks which was set in code: the same as for one in a file.
+    /// The rules that a value set in code breaks: the same as for one in a file.
     fn broken_rules(&self, kind: ValueKind) -> Vec<String>;
 
     /// Whether there is a value at all.
@@ -135,7 +135,7 @@ impl Setting for bool {
     }
 }
 
-/// A share in percent.
+/// A percentage.
 impl Setting for f64 {
     fn read(value: &Value, kind: ValueKind) -> Result<Self, String> {
         scalar(value, kind)?.as_f64().ok_or_else(|| unfit(kind))
@@ -217,7 +217,7 @@ impl<T: Setting> Setting for BTreeMap<String, T> {
     }
 }
 
-/// What a setter takes for a setting of type `T`: the type itself, and what is plainly meant by it.
+/// What a setter takes for a setting of type `T`: the type itself, and whatever converts to it plainly.
 pub trait Given<T> {
     /// As the type.
     fn given(self) -> T;

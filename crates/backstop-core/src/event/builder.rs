@@ -26,9 +26,9 @@ pub mod limits {
     pub const TENANT_ID: usize = 64;
     /// Bytes of a payload: 1 MiB.
     pub const PAYLOAD_BYTES: usize = 1_048_576;
-    /// Levels of arrays and objects in a payload: what JSON readers take apart by default.
+    /// Levels of arrays and objects in a payload: as many as JSON readers accept by default.
     pub const PAYLOAD_DEPTH: usize = 128;
-    /// The last year of a moment: what the databases and the formats on the wire know.
+    /// The last year that a moment may be in: the databases and the formats on the wire know no later one.
     pub const LAST_YEAR: i32 = 9999;
 }
 
@@ -124,7 +124,7 @@ impl EventBuilder {
         self
     }
 
-    /// The moment from which on it may be delivered. Defaults to at once.
+    /// When it may be delivered at the earliest. Defaults to at once.
     pub fn available_at(mut self, at: Timestamp) -> Self {
         self.available_at = Some(at);
         self
@@ -143,13 +143,13 @@ impl EventBuilder {
         self
     }
 
-    /// The payload as JSON text, which is carried as it stands. Required, unless [`json`](Self::json) gives it.
+    /// The payload as JSON text, which is carried unchanged. Required, unless [`json`](Self::json) gives it.
     pub fn payload_json(mut self, text: impl Into<String>) -> Self {
         self.payload_json = Some(text.into());
         self
     }
 
-    /// Ends the event with a payload made from a value.
+    /// Finishes the event with a payload made from a value.
     pub fn json<T: Serialize + ?Sized>(self, value: &T) -> Result<Event, InvalidEvent> {
         match Json.write(value) {
             Ok(text) => self.payload_json(text).build(),
@@ -157,7 +157,7 @@ impl EventBuilder {
         }
     }
 
-    /// Ends the event, or names every fault in it.
+    /// Finishes the event, or names every fault in it.
     pub fn build(self) -> Result<Event, InvalidEvent> {
         let mut faults = Faults::default();
         let id = self.id.unwrap_or_else(next_id);

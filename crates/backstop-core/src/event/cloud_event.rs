@@ -10,8 +10,8 @@ use super::cloudevents::{self, CloudEventError};
 
 /// An event in the JSON format of CloudEvents 1.0, with `id`, `source` and `type` at hand. Cheap to clone.
 ///
-/// The text is carried as it came. Apart from the three attributes nothing in it is judged: what another
-/// system has written must be passed on or stored, also where [`Event`]'s rules are stricter.
+/// The text is carried as it came. Apart from the three attributes nothing in it is checked: an event that another
+/// system wrote must be passed on or stored, even where [`Event`]'s rules are stricter.
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Event};
@@ -54,7 +54,7 @@ impl CloudEvent {
         Ok(Self(Arc::new(Carried { attributes, json })))
     }
 
-    /// A CloudEvent from its text. Refused if it is no JSON object, or if `id`, `source` or `type` is no
+    /// A CloudEvent from its text. Refused if it is not a JSON object, or if `id`, `source` or `type` is not a
     /// string; each may be empty.
     pub fn from_json(text: impl Into<String>) -> Result<Self, CloudEventError> {
         let json = text.into();

@@ -1,17 +1,17 @@
-//! CloudEvents 1.0 in and out, in the JSON format, with the payload kept as text on both ways.
+//! CloudEvents 1.0 in and out, in the JSON format, with the payload kept as text both ways.
 //!
 //! | CloudEvents | event |
 //! |---|---|
 //! | `id`, `type`, `time` | id, event type, occurred at |
-//! | `subject` | aggregate id; absent for an empty one, which no `subject` may be |
-//! | `source` | given by whoever sends; handed to whoever receives |
+//! | `subject` | aggregate id; left out if that is empty, since a `subject` must not be |
+//! | `source` | given by the sender; handed to the receiver |
 //! | `aggregatetype`, `tenantid` | aggregate type (absent for [`GLOBAL`]), tenant id |
 //! | other extensions, `dataschema` | headers of the same name |
 //! | `headers` | JSON text of the headers whose names or values no extension can carry |
 //! | `data` | payload; must be JSON |
 //!
-//! [`available_at`](Event::available_at) does not travel: it is an agreement with the outbox, and has
-//! been kept by the time an event leaves it.
+//! [`available_at`](Event::available_at) does not travel: it is meant for the outbox, and has passed by the time an
+//! event leaves it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct Received {
     pub source: String,
 }
 
-/// Why a text is no CloudEvent that can be taken in.
+/// Why a text cannot be read as a CloudEvent.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloudEventError {
@@ -56,12 +56,12 @@ pub enum CloudEventError {
         rule: &'static str,
     },
     /// The data is not JSON. Over HTTP this is status 415.
-    #[error("data must be JSON (datacontenttype application/json or …+json), this is {content_type}")]
+    #[error("data must be JSON (datacontenttype application/json or …+json), not {content_type}")]
     NotJson {
         /// What the data says it is.
         content_type: String,
     },
-    /// The attributes make no valid event.
+    /// The attributes do not make a valid event.
     #[error(transparent)]
     Event(#[from] InvalidEvent),
 }
@@ -142,9 +142,9 @@ impl Serialize for Outgoing<'_> {
 
 /// Reads an event in the JSON format.
 ///
-/// Refused with the reason: another `specversion`, a missing `id`, `source` or `type`, data that is
-/// not JSON, and whatever makes no valid event. Without `time` it happened now; without `data` the
-/// payload is `null`. An empty `subject`, `aggregatetype` or `tenantid` is none.
+/// These are refused with the reason: another `specversion`, a missing `id`, `source` or `type`, data that is not
+/// JSON, and anything else that does not make a valid event. Without `time` it happened now; without `data` the
+/// payload is `null`. An empty `subject`, `aggregatetype` or `tenantid` counts as absent.
 pub fn from_json(text: &str) -> Result<Received, CloudEventError> {
     let Attributes { mut texts, data } = serde_json::from_str(text)?;
 
@@ -192,9 +192,8 @@ fn with(
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, CloudEventError> {
-    let time = chrono::DateTime::parse_from_rfc3339(text).map_err(|_| {
-        attribute("time", "must be a moment as RFC 3339 writes it, like 2030-01-31T12:00:00Z")
-    })?;
+    let time = chrono::DateTime::parse_from_rfc3339(text)
+        .map_err(|_| attribute("time", "must be a time in RFC 3339 form, like 2030-01-31T12:00:00Z"))?;
     Ok(time.to_utc())
 }
 
@@ -275,7 +274,7 @@ impl<'de> Visitor<'de> for AttributesVisitor {
                 }
             };
             if attributes.texts.insert(name.clone(), text).is_some() {
-                return Err(A::Error::custom(format_args!("attribute {name} stands twice")));
+                return Err(A::Error::custom(format_args!("attribute {name} appears twice")));
             }
         }
         Ok(attributes)

@@ -22,7 +22,7 @@ pub use cloud_event::CloudEvent;
 pub use id::next_id;
 pub use types::{AggregateType, EventType, GLOBAL};
 
-/// Something that happened, on its way to whoever must know.
+/// Something that happened, to be told to others.
 ///
 /// Made with [`Event::of`], immutable from then on, and cheap to clone. The payload is carried as the
 /// text it came in, never through a parsed value, so numbers, key order and duplicate keys survive.
@@ -102,8 +102,8 @@ impl Event {
         Self::of(event_type).payload_json(payload_json).build()
     }
 
-    /// An event as a store kept it. Nothing is checked again: what is in a table must be delivered or shown,
-    /// also when it was written by somebody else's rules.
+    /// An event as a store kept it. Nothing is checked again: a row in a table must be delivered or shown, even if it
+    /// was written by other rules than ours.
     pub fn restore(stored: Stored) -> Self {
         Self(Arc::new(Envelope {
             id: stored.id,
@@ -155,7 +155,7 @@ impl Event {
         self.0.aggregate_id.as_deref()
     }
 
-    /// Whose thing it is, in an application of many tenants. Carried along, never acted upon.
+    /// Whose thing it is, in an application of many tenants. Passed on, never acted upon.
     pub fn tenant_id(&self) -> Option<&str> {
         self.0.tenant_id.as_deref()
     }
@@ -180,7 +180,7 @@ impl Event {
         self.payload_with(&Json)
     }
 
-    /// Reads the payload through a codec of one's own.
+    /// Reads the payload with your own codec.
     pub fn payload_with<T: DeserializeOwned>(&self, codec: &impl Codec) -> Result<T, PayloadError> {
         codec.read(self.payload_json()).map_err(|source| PayloadError {
             event_type: self.event_type().to_owned(),
@@ -189,12 +189,12 @@ impl Event {
         })
     }
 
-    /// From when on it may be delivered; `None` means at once.
+    /// When it may be delivered at the earliest; `None` means at once.
     pub fn available_at(&self) -> Option<Timestamp> {
         self.0.available_at
     }
 
-    /// Whether it is to be delivered later than it happened.
+    /// Whether its delivery is set to a later time than the one at which it happened.
     pub fn is_delayed(&self) -> bool {
         self.available_at().is_some_and(|at| at > self.occurred_at())
     }
@@ -217,7 +217,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// A payload that does not have the shape its reader wanted. Trying again cannot help.
+/// A payload that does not have the shape that its reader expects. Trying again cannot help.
 #[derive(Debug, thiserror::Error)]
 #[error("the payload of {event_type} cannot be read as {wanted}")]
 pub struct PayloadError {

@@ -1,9 +1,9 @@
-//! The names of event and aggregate types: strings, or enums of one's own.
+//! The names of event and aggregate types: strings, or your own enums.
 
 /// The aggregate type of an event that names none.
 pub const GLOBAL: &str = "__GLOBAL__";
 
-/// The type of an event. Strings are one; so is any enum that can tell its name:
+/// The type of an event: a string, or any enum that can give its name:
 ///
 /// ```
 /// use backstop_core::event::{Event, EventType};
@@ -29,7 +29,7 @@ pub trait EventType {
     fn name(&self) -> &str;
 }
 
-/// The type of the thing an event is about. Strings are one; so is any enum that can tell its name.
+/// The type of the thing an event is about: a string, or any enum that can give its name.
 pub trait AggregateType {
     /// The name that is stored and that handlers are registered for.
     fn name(&self) -> &str;

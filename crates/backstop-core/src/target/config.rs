@@ -17,11 +17,11 @@ config! {
     /// What every target can be set up with, whatever its relay.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
-        /// The `source` of every event: a URI reference that names the system which sends it.
+        /// The `source` of every event: a URI reference that names the system that sends it.
         source: Option<String> = None
             => "source": one(SOURCE), unset("`/outbox/` and the name of the outbox");
-        /// How long an event is deferred while the target is unavailable and names no time of its own; spread by half, and
-        /// added to the time for which the circuit is open.
+        /// How long an event is deferred while the target is unavailable and has not said how long to wait; spread by
+        /// half, and added to the time for which the circuit is open.
         pause: Duration = Duration::from_secs(5) => "pause": one(WAIT);
         /// How long an event is deferred while the target is disabled. After the target is enabled again, its events flow
         /// again within this time.

@@ -11,7 +11,7 @@ use super::sink::DlqSink;
 /// The variables that name the directory; the first that is set and not empty counts.
 const VARIABLES: [&str; 2] = ["BACKSTOP_DLQ_DIR", "CELLOS_DLQ_DIR"];
 
-/// Wraps the sink, or gives it back as it is.
+/// Wraps the sink, or returns it as it is.
 pub(super) fn activate(inner: SharedSink, look_up: impl Fn(&str) -> Option<OsString>) -> SharedSink {
     let Some((variable, directory)) = named(look_up) else { return inner };
     match DlqSink::open(inner.clone(), Setup::at(&directory)) {

@@ -1,4 +1,4 @@
-//! How a dead-letter directory is kept: every setting, once, and what is no setting.
+//! How a dead-letter directory is set up: every setting, once, and what is not a setting.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ config! {
     /// ```
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Config {
-        /// The directory. A relative path begins where the process is started.
+        /// The directory. A relative path starts in the directory where the process is started.
         directory: PathBuf = PathBuf::new()
             => "directory": one(ValueKind::Text), required("it says where failed events are kept");
-        /// Whether the directory is made if there is none, for its owner alone (mode 0700). Without it a disk that is not
-        /// mounted is noticed at the start.
+        /// Whether the directory is created if it does not exist, for its owner alone (mode 0700). If not, a disk
+        /// that is not mounted is noticed at the start.
         create: bool = false => "create": one(ValueKind::Flag);
-        /// Whether each record also tells how often delivery was tried, when, and where the event was to go. Without it
-        /// a record has exactly the keys `event` and `error`.
+        /// Whether each record also says how many attempts there were, when, and where the event was to go. If not, a
+        /// record has exactly the keys `event` and `error`.
         details: bool = false => "details": one(ValueKind::Flag);
         /// What the names of its metrics begin with. Several directories may share it: the label `dlq` has the directory's
         /// name.
@@ -47,16 +47,16 @@ config! {
 }
 
 config! {
-    /// When a file that takes many events is left for the next one.
+    /// When a file of many events is complete and the next one begins.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rolling {
         /// Whether many events are written into one file.
         enabled: bool = false => "enabled": one(ValueKind::Flag);
-        /// A file of this size is left for the next one.
+        /// A file of this size is complete, and the next one begins.
         max_bytes: u64 = 16 * 1024 * 1024 => "max-bytes": one(ValueKind::Number { min: 1, max: u64::MAX });
-        /// A file of this age is left for the next one.
+        /// A file of this age is complete, and the next one begins.
         max_age: Duration = Duration::from_secs(60) => "max-age": one(ValueKind::TIME);
-        /// A file that nothing was written to for this long is left; what is left can be sent again.
+        /// A file to which nothing was written for this long is complete. Entries of a complete file can be redriven.
         idle: Duration = Duration::from_secs(1) => "idle": one(ValueKind::TIME);
     }
 }
@@ -68,7 +68,7 @@ impl Config {
     }
 }
 
-/// A [`Config`] with what is no setting: the name, a clock and a filesystem of one's own.
+/// A [`Config`] and what is not a setting: the name, your own clock and your own filesystem.
 ///
 /// ```
 /// use backstop_disk::dlq::{Rolling, Setup};

@@ -1,4 +1,4 @@
-//! The directory as those see it who put events into it.
+//! The directory as its writers see it.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use super::writer::{self, Letter};
 use crate::Error;
 use crate::group_commit::GroupCommit;
 
-/// A dead-letter directory that takes events. Behind an outbox it keeps what the outbox gives up; a
-/// [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
+/// A dead-letter directory that takes events. Behind an outbox it keeps a copy of each event that the outbox gives
+/// up; a [`DlqSink`](super::DlqSink) puts it behind a sink. Cheap to clone: clones share one writer.
 ///
-/// It is also a component for the dashboard, which shows how many letters lie there and the oldest of them.
+/// It is also a component for the dashboard, which shows how many letters are in it, and the oldest of them.
 ///
 /// ```
 /// use backstop_core::{Clock, CloudEvent, Event, SystemClock, burial::{Bury, Cause}};
@@ -64,7 +64,7 @@ struct Shared {
 }
 
 impl DeadLetters {
-    /// Opens a directory that must be usable: otherwise the error says what is wrong with it.
+    /// Opens a directory, which must be usable: otherwise the error says what is wrong with it.
     pub fn open(setup: impl Into<Setup>) -> Result<Self, Error> {
         let settings = setup.into();
         settings.check()?;
@@ -77,12 +77,13 @@ impl DeadLetters {
         Ok(Self { shared: Arc::new(Shared { settings, writer, metrics, trouble, looking }), target })
     }
 
-    /// The same directory for events that were to go there, where [`Setup::details`] are written down.
+    /// The same directory for events that were to go to `target`, which is recorded if [`Setup::details`] are
+    /// written.
     pub fn towards(&self, target: impl Into<Arc<str>>) -> Self {
         Self { shared: Arc::clone(&self.shared), target: Some(target.into()) }
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.shared.settings.path()
     }
@@ -104,7 +105,7 @@ impl DeadLetters {
         (self.settings().clock.ticks().since(*since) < FORGOTTEN).then(|| why.clone())
     }
 
-    /// Stores an event. Whatever the error says about URLs, their passwords are not written down.
+    /// Stores an event. Passwords in URLs of the error are not written down.
     pub(super) async fn store(&self, event: &CloudEvent, cause: &Cause) -> Result<(), Error> {
         let stored = self.write(event, cause).await;
         let trouble = stored.as_ref().err().map(|error| (error.to_string(), self.settings().clock.ticks()));

@@ -45,20 +45,20 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory that is there.
+    /// Opens a directory, which must exist.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Error> {
         Self::open_on(path, Disk)
     }
 
-    /// Opens a directory on a filesystem of one's own.
+    /// Opens a directory on your own filesystem.
     pub fn open_on(path: impl Into<PathBuf>, filesystem: impl Filesystem) -> Result<Self, Error> {
         let directory = Self { path: path.into(), filesystem: Arc::new(filesystem) };
         must_be_directory(&directory.path, &*directory.filesystem)?;
         Ok(directory)
     }
 
-    /// What is in it and matches, the oldest first, read one by one. What is damaged is among it, whatever the
-    /// filter says about events, as nobody can tell what it was.
+    /// The entries that match, the oldest first, read one by one. Damaged ones are among them, whatever the filter
+    /// says about events, since nobody can tell what they were.
     pub fn entries(&self, filter: Filter) -> Entries {
         Entries::new(self, filter)
     }
@@ -74,19 +74,20 @@ impl Directory {
         letters.find(|found| found.place() == place).ok_or_else(missing)
     }
 
-    /// Files with events whose names are no text, one by one. No tool can name them, so they are told as damaged.
+    /// Files with events whose names are not text, one by one. No tool can name them, so they are reported as
+    /// damaged.
     pub(super) fn letters_without_text(
         &self,
     ) -> io::Result<impl Iterator<Item = io::Result<Damaged>> + Send + use<>> {
         let damaged = |name: String| Damaged {
             place: Place::new(&name, 1),
-            why: "its name is not UTF-8 text; give it another, and it can be read".to_owned(),
+            why: "its name is not UTF-8 text; rename it so that it can be read".to_owned(),
         };
         let named = move |name: OsString| name::of_letter_that_is_no_text(&name).map(damaged);
         Ok(self.filesystem.names(&self.path)?.filter_map(move |name| name.map(named).transpose()))
     }
 
-    /// Looks at every file, and tells of each that is damaged, left over or not ours. Changes nothing.
+    /// Looks at every file, and reports each that is damaged, left over or not ours. Changes nothing.
     ///
     /// ```
     /// use backstop_disk::dlq::{Directory, Finding};
@@ -103,17 +104,17 @@ impl Directory {
         fsck::check(self, report)
     }
 
-    /// Sends again what matches; see [`Redrive`].
+    /// Sends the entries that match again; see [`Redrive`].
     pub fn redrive(&self, filter: Filter) -> Redrive {
         Redrive::new(self.clone(), filter)
     }
 
-    /// Deletes what matches; see [`Purge`].
+    /// Deletes the entries that match; see [`Purge`].
     pub fn purge(&self, filter: Filter) -> Purge {
         Purge::new(self.clone(), filter)
     }
 
-    /// Copies what matches, one to a line, and leaves it where it is.
+    /// Copies the entries that match, one to a line, and leaves them where they are.
     ///
     /// ```
     /// use backstop_disk::dlq::{Directory, Filter, Form};
@@ -130,7 +131,7 @@ impl Directory {
         export::export(self.entries(filter), form, into)
     }
 
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -140,7 +141,7 @@ impl Directory {
     }
 }
 
-/// Makes sure that events can be stored: what is checked now does not surprise anybody later.
+/// Makes sure that events can be stored, so that a fault is noticed now and not later.
 pub(super) fn prepare(settings: &Setup) -> Result<(), Error> {
     let Setup { filesystem, .. } = settings;
     let path = settings.path();
@@ -154,7 +155,7 @@ pub(super) fn prepare(settings: &Setup) -> Result<(), Error> {
 
 /// Makes a directory with its parents, the outermost first, and makes their names safe.
 fn create(path: &Path, filesystem: &dyn Filesystem) -> io::Result<()> {
-    // A path such as `dlq` begins here, and here is there.
+    // A path such as `dlq` starts in the current directory, which exists.
     let levels = path.ancestors().filter(|level| !level.as_os_str().is_empty());
     let is_missing = |level: &&Path| {
         filesystem.is_directory(level).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)

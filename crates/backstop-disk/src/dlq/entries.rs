@@ -10,14 +10,14 @@ use super::letters::Letters;
 use super::pages::Pages;
 use crate::Error;
 
-/// What a directory holds and a filter means, the oldest first. Made by [`Directory::entries`].
+/// The entries of a directory that match a filter, the oldest first. Made by [`Directory::entries`].
 #[derive(Debug)]
 pub struct Entries {
     directory: Directory,
     filter: Filter,
     names: Pages,
     file: Option<Letters>,
-    /// Behind everything else: what no name leads to.
+    /// After everything else: files that no name leads to.
     nameless: Option<Nameless>,
 }
 
@@ -66,7 +66,7 @@ impl Entries {
         Some(found.map(Found::Damaged).map_err(|source| self.directory.unreadable(source)))
     }
 
-    /// Opens the next file; what cannot be opened is damaged, unless it is gone by now.
+    /// Opens the next file; one that cannot be opened is damaged, unless it is gone by now.
     fn open(&mut self, name: &str) -> Option<Found> {
         if !self.filter.may_be_in(name) {
             return None;

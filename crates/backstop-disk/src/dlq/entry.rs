@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// The name of the file, and `:` and the line behind it unless it is the first.
+/// The name of the file, followed by `:` and the line unless that is the first.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
@@ -74,13 +74,13 @@ impl FromStr for Place {
 pub struct Entry {
     /// Where it is.
     pub place: Place,
-    /// When it failed, if the file's name or its details tell.
+    /// When it failed, if the file's name or its details say so.
     pub failed_at: Option<Timestamp>,
     /// The event.
     pub event: CloudEvent,
     /// What the sink said.
     pub error: String,
-    /// More, if it was written down.
+    /// Details, if they were written down.
     pub details: Option<Details>,
 }
 
@@ -94,7 +94,7 @@ pub struct Damaged {
     pub why: String,
 }
 
-/// What stands in a place.
+/// What is at a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
     /// A failed event.

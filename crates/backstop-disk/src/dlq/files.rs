@@ -1,7 +1,7 @@
 //! A file for each event: made safe first, then given its name, and the name made safe.
 //!
-//! A crowd is stored [together](super::together). One event, or a few, or what cannot be stored so, is written under
-//! another name, with a sync of its own.
+//! Many events are stored [together](super::together). One event, or a few, or those that cannot be stored together,
+//! are each written under another name, with a sync of their own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ const MAX_THREADS: usize = 32;
 /// How many files a batch may have: each is open until its batch is safe, and processes may open only so many.
 const MAX_FILES: usize = 128;
 
-/// How often another name is tried. Random ones do not meet; an end is there so that nothing can go on for ever.
+/// How often another name is tried. Random names do not collide; the limit is there so that nothing can go on for
+/// ever.
 const MAX_NAMES: usize = 16;
 
 /// The directory, as the writer sees it.
@@ -63,7 +64,8 @@ impl Files {
         }
     }
 
-    /// Stores a batch. What cannot be stored together is stored on its own, and what then fails is its own error.
+    /// Stores a batch. An event that cannot be stored with the others is stored on its own, and if that fails, the
+    /// error is its own.
     fn store(&self, letters: &[Letter]) -> Vec<Result<(), Error>> {
         let stored = self.together.store(self, letters);
         let left: Vec<_> =
@@ -168,7 +170,7 @@ impl Files {
         }
     }
 
-    /// The sender keeps the event, so the file is in the way. If it stays all the same, the event is there twice.
+    /// The sender keeps the event, so the file is in the way. If it cannot be removed, the event is there twice.
     fn give_up(&self, path: &Path, doing: &'static str, source: io::Error) -> Error {
         let _ = self.filesystem.remove(path);
         Error::Write { doing, source }

@@ -33,7 +33,7 @@ impl Filter {
         Self::default()
     }
 
-    /// The one entry in a place.
+    /// The one entry at a place.
     pub fn only(place: Place) -> Self {
         Self { place: Some(place), ..Self::default() }
     }
@@ -62,19 +62,19 @@ impl Filter {
         self
     }
 
-    /// Events that were to go there. Only [`Details`](super::Details) tell.
+    /// Events that were to go to this target. Only entries with [`Details`](super::Details) know that.
     pub fn target(mut self, target: impl Into<String>) -> Self {
         self.target = Some(target.into());
         self
     }
 
-    /// Events that failed at this moment or later. Of several the latest counts.
+    /// Events that failed at this moment or later. If given several times, the latest counts.
     pub fn since(mut self, moment: Timestamp) -> Self {
         self.since = self.since.max(Some(moment));
         self
     }
 
-    /// Events that failed before this moment. Of several the earliest counts.
+    /// Events that failed before this moment. If given several times, the earliest counts.
     pub fn until(mut self, moment: Timestamp) -> Self {
         self.until = Some(self.until.map_or(moment, |until| until.min(moment)));
         self
@@ -96,12 +96,12 @@ impl Filter {
             && self.until.is_none_or(|until| entry.failed_at.is_some_and(|at| at < until))
     }
 
-    /// Whether it asks for more than a span of time.
+    /// Whether it has more conditions than a span of time.
     pub(super) fn is_narrow(&self) -> bool {
         Self { since: None, until: None, ..self.clone() } != Self::default()
     }
 
-    /// Whether a file may hold what is meant, as far as its name tells: spares opening the others.
+    /// Whether a file may hold entries that match, as far as its name says, so that the others need not be opened.
     pub(super) fn may_be_in(&self, file: &str) -> bool {
         if self.place.as_ref().is_some_and(|place| place.file() != file) {
             return false;

@@ -17,7 +17,7 @@ pub(super) const FORGOTTEN: Duration = Duration::from_secs(3_600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finding {
-    /// A file with something in it that is no event. Look at it and move it away.
+    /// A file with something in it that is not an event. Look at it and move it away.
     #[non_exhaustive]
     Damaged {
         /// The first such line of the file.

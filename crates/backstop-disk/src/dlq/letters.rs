@@ -31,7 +31,7 @@ impl Letters {
         Ok(Self::of(directory, file, directory.filesystem.open(&directory.path.join(file))?))
     }
 
-    /// Opens a file and keeps others away from it; nothing if somebody else writes to it or sends it.
+    /// Opens a file and keeps others away from it; `None` if somebody else writes to it or sends it.
     pub(super) fn hold(directory: &Directory, file: &str) -> io::Result<Option<Self>> {
         let mut opened = directory.filesystem.open(&directory.path.join(file))?;
         // Locked before it is read: what is still being written must not be taken for torn.

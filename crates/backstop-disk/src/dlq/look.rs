@@ -1,7 +1,7 @@
-//! What the dashboard shows of the directory: how many letters lie there, and the oldest of them.
+//! What the dashboard shows of the directory: how many letters are in it, and the oldest of them.
 //!
-//! A disk may hang, and a directory may hold millions: one thread looks at a time, counts only so far, and what it
-//! found is good for a while.
+//! A disk may hang, and a directory may hold millions of files: one thread looks at a time, counts up to a cap, and
+//! its result is used for a while.
 
 use std::collections::BinaryHeap;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ use super::{directory, name, record};
 /// Counting stops here: beyond it "10,000+" says enough.
 const COUNT_CAP: usize = 10_000;
 
-/// So many of the oldest are shown, if they are not longer than this.
+/// This many of the oldest are shown, if they are not longer than [`SHOWN_BYTES`].
 const SHOWN: usize = 10;
 const SHOWN_BYTES: u64 = 256 * 1024;
 
@@ -66,7 +66,7 @@ impl Looking {
         look
     }
 
-    /// Waits for the look under way, or begins one. That nothing was found out is an answer too.
+    /// Waits for the look under way, or begins one. That it found nothing out is an answer too.
     async fn wait_for_one(&self, settings: &Setup) -> Result<(Look, Duration), Infallible> {
         let mut running = self.running.lock().await;
         let answer = timeout(PATIENCE, running.get_or_insert_with(|| begin(settings.clone()))).await;
@@ -76,7 +76,7 @@ impl Looking {
         Ok(match answer {
             Ok(Ok((look, took))) => (look, good_for(took)),
             Ok(Err(_)) => (Look::down("it could not be looked into"), STALE),
-            // The thread goes on, and the next who asks finds out what it found.
+            // The thread goes on, and the next caller gets its result.
             Err(_) => (Look::down("its disk does not answer"), FRESH),
         })
     }
@@ -146,7 +146,7 @@ fn shown(settings: &Setup, name: &str) -> io::Result<Option<Troubled>> {
 }
 
 fn troubled(event: &CloudEvent, error: String, attempts: u32, failed_at: Option<Timestamp>) -> Troubled {
-    // What others have written may break our rules; its id and type are there all the same.
+    // An event that others have written may break our rules; it still has its id and type.
     let ours = event.to_event().ok();
     let failed_at = failed_at.unwrap_or(Timestamp::UNIX_EPOCH);
     Troubled {

@@ -1,13 +1,14 @@
-//! The dead-letter directory: what a sink could not take, or an outbox gave up, becomes a file and waits for somebody.
+//! The dead-letter directory: an event that a sink could not take, or that an outbox gave up, becomes a file and
+//! waits for an operator.
 //!
 //! # What is in the directory
 //!
 //! | name | what it is |
 //! |---|---|
 //! | `<millis>-<id>.jsonl` | one failed event: when it failed, and its id |
-//! | `<millis>-<id>-<hash>.jsonl` | the same, where the plain name would not do |
+//! | `<millis>-<id>-<hash>.jsonl` | the same, where the plain name cannot be used |
 //! | `<millis>-rolling-<number>.jsonl` | many events, one to a line, if [`Setup::rolling`] is set |
-//! | `.<millis>-<number>.tmp` | being written, or left by a crash: nothing that anybody was told is safe |
+//! | `.<millis>-<number>.tmp` | being written, or left by a crash: nobody was told that this event is safe |
 //! | `.<hash>.sent` | which lines of a file with many events have been sent again |
 //!
 //! A line is `{"event":<CloudEvent>,"error":"<message>"}`. The event is the whole CloudEvent as it was given, on
@@ -19,8 +20,8 @@
 //!
 //! A file is written under another name and synced, then it gets its name, and the directory is synced. Only then
 //! do [`DlqSink`] and [`DeadLetters`] say `Ok`. A name that ends in `.jsonl` therefore means a complete file, whatever
-//! happened before. Many who fail at once are written without any name first, where the filesystem can do that, and
-//! share the syncs before and after they get their names.
+//! happened before. Many events that fail at once are first written to files without a name, where the filesystem can
+//! do that, and share the syncs before and after they get their names.
 //!
 //! # The tools
 //!

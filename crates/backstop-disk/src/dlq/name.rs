@@ -1,8 +1,8 @@
 //! File names: a pure function of the moment and the event.
 //!
 //! The plain name is `<millis>-<id>.jsonl`. Where that would be too long, or where the id had to be changed,
-//! two different ids could meet in one name; and two sources may use the same id in the same millisecond. A
-//! short hash behind the id tells those apart: `<millis>-<id>-<hash>.jsonl`.
+//! two different ids could get the same name; and two sources may use the same id in the same millisecond. A short
+//! hash after the id distinguishes them: `<millis>-<id>-<hash>.jsonl`.
 
 use std::ffi::OsStr;
 
@@ -63,7 +63,7 @@ pub(super) fn is_letter(name: &str) -> bool {
     name.ends_with(ENDING) && !name.starts_with('.')
 }
 
-/// The name of a file with events that is no text, so that no place can name it, in a form that can be read.
+/// The name of a file with events, in a readable form, if it is not text and therefore no place can name it.
 pub(super) fn of_letter_that_is_no_text(name: &OsStr) -> Option<String> {
     let bytes = name.as_encoded_bytes();
     let is_letter = bytes.ends_with(ENDING.as_bytes()) && !bytes.starts_with(b".");
@@ -80,7 +80,7 @@ pub(super) fn is_draft(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(DRAFT_ENDING)
 }
 
-/// When the event in a file failed, as far as the name tells.
+/// When the event in a file failed, if its name says so.
 pub(super) fn failed_at(name: &str) -> Option<Timestamp> {
     let (millis, _) = name.trim_start_matches('.').split_once('-')?;
     Timestamp::from_timestamp_millis(millis.parse().ok()?)
@@ -95,7 +95,7 @@ fn sanitized(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' }).collect()
 }
 
-/// FNV-1a: the same on every machine and in every version. Names that meet all the same are only tried again.
+/// FNV-1a: the same on every machine and in every version. If two names still collide, another one is tried.
 fn fnv<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     parts.into_iter().flatten().fold(0xcbf2_9ce4_8422_2325, step)

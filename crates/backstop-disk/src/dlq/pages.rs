@@ -1,7 +1,7 @@
 //! The names in a directory, sorted, in memory that does not grow with them.
 //!
-//! Directories list their names in no order. So a page gathers the smallest names behind the last one it gave,
-//! and the directory is read again for the next page: a million files take sixteen readings.
+//! Directories list their names in no order. So a page gathers the smallest names after the last one of the page
+//! before, and the directory is read again for the next page: a million files take sixteen readings.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -38,14 +38,13 @@ impl Pages {
         }
     }
 
-    /// Only this name and those behind it.
+    /// Only this name and those after it.
     pub(super) fn from(mut self, name: Option<String>) -> Self {
         self.from = name;
         self
     }
 
-    /// Only names that are there by now, as far as their order tells: what comes in while the names are read
-    /// has later ones.
+    /// Only names that exist by now: files that come in while the names are read have later names.
     pub(super) fn so_far(mut self) -> io::Result<Self> {
         let mut last: Option<String> = None;
         for name in self.directory.filesystem.names(&self.directory.path)? {

@@ -1,4 +1,4 @@
-//! Purging: deleting what nobody will send again.
+//! Purging: deleting entries that nobody will send again.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use super::name;
 use super::pages::Pages;
 use crate::Error;
 
-/// Deletes files for good. A file with several events goes only when all of them match; what is damaged stays,
-/// and so does what is being written or sent. Drafts that a crash left an hour ago or more go too.
+/// Deletes files for good. A file with several events is deleted only when all of them match. Files that are damaged,
+/// or that are being written or sent, stay. Drafts that a crash left an hour ago or more are deleted too.
 ///
 /// ```
 /// use backstop_core::{Clock, SystemClock};
@@ -118,7 +118,7 @@ impl Purge {
 
     fn purge_leftovers(&self, done: &mut Purged) -> Result<(), Error> {
         let unreadable = |source| self.directory.unreadable(source);
-        // Only what a plain purge of everything or of the old means; not while one type or place is picked.
+        // Only when everything, or everything old, is purged; not when one type or place is picked.
         if self.filter.is_narrow() {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 //! {"event":<CloudEvent>,"error":"<message>"}
 //! ```
 //!
-//! With [`Setup::details`](super::Setup::details) a third key, `backstop`, tells more. Readers
+//! With [`Setup::details`](super::Setup::details) a third key, `backstop`, holds more. Readers
 //! ignore keys that they do not know.
 
 use backstop_core::burial::Cause;
@@ -25,9 +25,9 @@ const ROOM_BESIDE_EVENT_AND_ERROR: usize = 192;
 pub struct Details {
     /// The version of this object: 1.
     pub schema: u32,
-    /// How often sending was tried.
+    /// How many attempts there were.
     pub attempts: u32,
-    /// When the first attempt failed, where that is known.
+    /// When the first attempt failed, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failed_at: Option<Timestamp>,
     /// When the last attempt failed.
@@ -85,7 +85,7 @@ fn too_large(bytes: usize) -> Error {
     Error::TooLarge { bytes, limit: MAX_RECORD_BYTES }
 }
 
-/// Inside its strings JSON has no line breaks, so those that are there mean no more than a blank.
+/// JSON has no line breaks inside its strings, so those that there are mean no more than a space.
 fn push_on_one_line(line: &mut Vec<u8>, json: &str) {
     let begin = line.len();
     line.extend_from_slice(json.trim().as_bytes());
@@ -109,7 +109,7 @@ struct Line<'a> {
     backstop: Option<&'a RawValue>,
 }
 
-/// Reads a record, or says why it is none. Line breaks and unknown keys do not matter.
+/// Reads a record, or says why it is not one. Line breaks and unknown keys do not matter.
 pub(super) fn read(line: &[u8]) -> Result<Record, String> {
     let text = std::str::from_utf8(line).map_err(|error| format!("not UTF-8: {error}"))?;
     // What serde says about a wrong type quotes the value, and values stay out of errors.

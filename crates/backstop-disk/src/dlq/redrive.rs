@@ -1,4 +1,4 @@
-//! Redriving: sending again what failed, and removing it once it has arrived.
+//! Redriving: sending failed events again, and removing them once they have arrived.
 
 use std::fmt;
 use std::io;
@@ -22,10 +22,11 @@ use super::name;
 use super::pages::Pages;
 use crate::Error;
 
-/// After how many deliveries the directory is made to remember them. A crash sends at most this many again.
+/// After how many deliveries they are recorded in the directory. A crash sends at most this many again.
 const BATCH: usize = 64;
 
-/// The longest single wait for a sink that is unavailable, so that progress is told and a sink that is back early is found.
+/// The longest single wait for a sink that is unavailable, so that progress is reported and a sink that is back early
+/// is noticed.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// And the shortest.
@@ -35,12 +36,12 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 /// one that fails stays where it is.
 ///
 /// What was sent is remembered on the disk, every 64 events and at the end: a file by being gone, a line of a
-/// file with many events by a mark. So a redrive that crashed is simply started again. It sends what was there
-/// when it began: what fails anew meanwhile is left for the next one.
+/// file with many events by a mark. So a redrive that crashed is simply started again. It sends the entries that were
+/// there when it began; events that fail meanwhile are left for the next redrive.
 ///
-/// A failure that says when to come back ([`Failure::retry_after`]) is about the sink and not about the event, as when
-/// a [target](backstop_core::target) is unavailable. Then the redrive waits and sends the same entry again. When its
-/// [patience](Self::patience) is over it stops, and leaves that entry and all behind it as they are.
+/// A failure that says when to try again ([`Failure::retry_after`]) is about the sink and not about the event: a
+/// [target](backstop_core::target) is unavailable, for example. Then the redrive waits and sends the same entry
+/// again. When its [patience](Self::patience) is over it stops, and leaves that entry and all after it as they are.
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Failure};
@@ -103,7 +104,7 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unavailable {
-    /// The entry that waits for it. It was not taken, and what comes behind it was not sent.
+    /// The entry that waits for it. It was not taken, and no entry after it was sent.
     pub at: Place,
     /// How long the sink asked us to wait.
     pub wait: Duration,
@@ -131,7 +132,7 @@ impl Redrive {
         self
     }
 
-    /// Sends at most this many in a second. Defaults to no limit; so does 0.
+    /// Sends at most this many in a second. Defaults to no limit, which 0 means too.
     pub fn per_second(mut self, events: u32) -> Self {
         self.per_second = NonZeroU32::new(events);
         self
@@ -143,14 +144,14 @@ impl Redrive {
         self
     }
 
-    /// Begins behind a place, as [`Progress::last`] of an earlier one told. Defaults to the beginning.
+    /// Begins after a place, such as [`Progress::last`] of an earlier redrive. Defaults to the beginning.
     pub fn after(mut self, place: &Place) -> Self {
         self.after = Some(place.clone());
         self
     }
 
-    /// How long it waits in all for a sink that is unavailable; each event that the sink takes gives it back. A sink that asks
-    /// for more than is left is not waited for. Defaults to 10 minutes.
+    /// How long it waits in all for a sink that is unavailable; the time starts again with each event that the sink
+    /// takes. If the sink asks for more time than is left, the redrive stops at once. Defaults to 10 minutes.
     ///
     /// ```
     /// use std::time::Duration;
@@ -172,7 +173,7 @@ impl Redrive {
         self
     }
 
-    /// Tells how far it is: after each entry, and before each wait.
+    /// Reports how far it is: after each entry, and before each wait.
     pub fn on_progress(mut self, tell: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.on_progress = Box::new(tell);
         self
@@ -210,22 +211,22 @@ impl fmt::Debug for Redrive {
 /// A redrive under way, on a thread that may block.
 struct Run {
     redrive: Redrive,
-    /// Nothing is ever sent through it: its other end goes when the caller does.
+    /// Nothing is ever sent through it: its other end is dropped when the caller goes away.
     dropped: Receiver<()>,
     progress: Progress,
     /// How long it has waited since the sink last took an event.
     waited: Duration,
 }
 
-/// What became of an entry.
+/// How sending an entry ended.
 enum Fate {
     Sent,
     Left,
-    /// Nothing: the sink is unavailable, or the caller is.
+    /// Nothing: the sink is unavailable, or the caller is gone.
     Untried,
 }
 
-/// What became of a file's entries.
+/// How sending a file's entries ended.
 #[derive(Default)]
 struct Outcome {
     /// Lines that were sent and are not marked yet.
@@ -393,7 +394,7 @@ impl Run {
 
     /// False if its patience is over, or if the caller went away meanwhile.
     fn wait_for_sink(&mut self, unavailable: Unavailable) -> bool {
-        // Whoever asks for no time at all uses up patience too.
+        // A sink that asks for no time at all uses up patience too.
         let asked = unavailable.wait.max(SHORTEST_WAIT);
         if asked > self.redrive.patience.saturating_sub(self.waited) {
             self.progress.stopped = Some(unavailable);
@@ -429,7 +430,7 @@ impl Run {
         true
     }
 
-    /// Whoever asks later where an event went finds it in the log.
+    /// The log says later where an event went.
     fn audit(&self) {
         let Progress { matched, delivered, failed, not_removed, damaged, .. } = self.progress;
         let directory = self.redrive.directory.path.display();

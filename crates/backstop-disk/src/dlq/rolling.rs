@@ -1,7 +1,7 @@
 //! One file for many events: a batch is one write and one sync.
 //!
-//! The file that is written to is locked, so that nobody takes it for finished and removes it. A new process
-//! never goes on with an old file: what a crash tore at its end stays the last line of that file.
+//! The file that is written to is locked, so that nobody treats it as finished and removes it. A new process never
+//! goes on with an old file: a line that a crash tore stays the last line of that file.
 
 use std::io;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ impl Commit<Letter> for RollingFile {
     fn commit(&mut self, letters: &[Letter]) -> Vec<Result<(), Error>> {
         let lines = letters.iter().map(|letter| letter.line.as_slice()).collect::<Vec<_>>().concat();
         let stored = match self.store(&lines) {
-            // Somebody removed the file under our hands: what was written there is gone, so write it again.
+            // Somebody removed the file while we wrote: what was written there is gone, so write it again.
             Ok(false) => match self.store(&lines) {
                 Ok(false) => Err(cannot("write events", io::Error::other("their file is removed each time"))),
                 stored => stored.map(|_| ()),

@@ -1,4 +1,4 @@
-//! The wrapper: a sink that catches what its inner sink could not take.
+//! The wrapper: a sink that keeps the events that its inner sink could not take.
 
 use backstop_core::burial::Cause;
 use backstop_core::redact::redacted;
@@ -13,8 +13,8 @@ use crate::Error;
 /// A sink around another. An event that the inner sink does not take is written to a directory, and counts as
 /// taken once it is safe there. Cheap to clone.
 ///
-/// If it cannot be written either, the caller gets the inner sink's own failure, so that nothing is lost
-/// without a word: after `emit` an event is with the inner sink, in a complete file, or still with its caller.
+/// If it cannot be written either, the caller gets the inner sink's own failure, so that nothing is lost silently:
+/// after `emit` an event is with the inner sink, in a complete file, or still with its caller.
 ///
 /// ```
 /// use backstop_core::{CloudEvent, Event, Failure, SharedSink, Sink};
@@ -47,8 +47,8 @@ impl DlqSink {
 
     /// Wraps a sink if the environment names a directory, in `BACKSTOP_DLQ_DIR` or else in `CELLOS_DLQ_DIR`.
     ///
-    /// Without either this gives back the sink itself. So it does if the directory does not exist or cannot
-    /// be written to, but with a warning in the log: the directory is neither made nor replaced by another.
+    /// Without either this returns the sink itself. It does the same if the directory does not exist or cannot be
+    /// written to, but with a warning in the log: the directory is neither created nor replaced by another.
     ///
     /// ```
     /// use backstop_core::{CloudEvent, Failure, SharedSink};

@@ -1,9 +1,9 @@
 //! Many files at the price of two syncs: written without names, made safe by one sync of their filesystem, named, and
 //! the names made safe by another.
 //!
-//! Nothing here is anybody's error. Whatever is not stored, for whatever reason, is for the caller to store in the way
-//! that works everywhere, which tells each event its own fault. So a filesystem that cannot do this, or a neighbour's
-//! bad sector that fails the sync of all, costs time and nothing else.
+//! A failure here is no event's error. The caller stores the events that are not stored here, for whatever reason, in
+//! the way that works everywhere, in which each event has its own error. So a filesystem that cannot do this, or a
+//! bad sector elsewhere that fails the sync of the whole filesystem, costs time and nothing else.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ impl Together {
             return vec![false; letters.len()];
         }
         let mut written = self.write_all(files, letters);
-        // Errors are told to the file that was open before they happened, which the first was.
+        // Errors are reported to a file that was open before they happened, which the first one was.
         let Some(first) = written.iter().position(Option::is_some) else { return vec![false; letters.len()] };
         let sync = |written: &mut [Option<Box<dyn Writing>>]| match &mut written[first] {
             Some(file) => self.note(file.sync_filesystem()).is_some(),
@@ -82,7 +82,7 @@ impl Together {
     }
 }
 
-/// The event will be stored in another way, so this name is in the way. If it stays all the same, the event is there
+/// The event will be stored in another way, so this name is in the way. If it cannot be removed, the event is there
 /// twice.
 fn take_back(files: &Files, path: &Path) -> bool {
     let _ = files.filesystem.remove(path);

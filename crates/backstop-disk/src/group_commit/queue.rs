@@ -6,7 +6,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// So many who wait are taken at once, although another batch is being written.
+/// If this many wait, they are taken at once, although another batch is being written.
 pub(super) const CROWD: usize = 64;
 
 /// How long those who come back are waited for.
@@ -60,7 +60,8 @@ impl<T> Queue<T> {
             return Err(item);
         }
         state.waiting.push(item);
-        // Behind the one that makes it due others need not call again; and whoever is called finds the door open.
+        // After the item that makes the batch due, others need not call again; and a thread that is called finds the
+        // lock free.
         let (count, due) = (state.waiting.len(), state.due());
         drop(state);
         if count == due {
@@ -69,7 +70,7 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Waits for the next batch, and takes at most so many.
+    /// Waits for the next batch, and takes at most this many items.
     pub(super) fn next(&self, seat: Seat, most: usize, patience: Option<Duration>) -> Next<'_, T> {
         let called = if seat == Seat::First { &self.arrived } else { &self.crowded };
         let until = patience.map(|patience| Instant::now() + patience);
@@ -95,7 +96,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Lets those come back who have just been told, so that the first of them is not a batch alone: waits until so
+    /// Lets those who were just answered come back, so that the first of them is not a batch alone: waits until this
     /// many are there, or until the time is over.
     pub(super) fn gather(&self, expected: usize, at_most: Duration) {
         let until = Instant::now() + at_most;
@@ -104,8 +105,8 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Stays awake for a moment: whoever has just been told may come back, and to be woken takes as long as a part of
-    /// what there is to do.
+    /// Stays awake for a moment: senders that were just answered may come back, and waking up takes as long as a part
+    /// of the work itself.
     pub(super) fn stay_awake(&self, at_most: Duration) {
         let until = Instant::now() + at_most;
         while self.state().waiting.is_empty() && Instant::now() < until {
@@ -127,7 +128,7 @@ impl<T> Queue<T> {
         drop(dropped);
     }
 
-    /// Calls whoever has nothing to do.
+    /// Wakes a thread that has nothing to do.
     fn call(&self, count: usize) {
         self.arrived.notify_one();
         if count >= CROWD {

@@ -1,4 +1,4 @@
-//! The webhook as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
+//! The webhook as a sink: CloudEvents that come from elsewhere, such as a dead-letter directory.
 
 use backstop_core::event::cloudevents;
 use backstop_core::target::unwritable;
@@ -7,10 +7,10 @@ use backstop_core::{CloudEvent, Failure, Sink};
 use super::{Mode, Relay, Webhook};
 use crate::encoding::{self, Message};
 
-/// Sends each event with its own source, so that a receiver knows one that it has seen before by its `webhook-id`.
-/// The text is passed on as it is; only in the binary format it must keep the rules of
-/// [`Event`](backstop_core::Event). An event that is deferred, because the target is unavailable, has failed: whoever calls a
-/// sink keeps what it does not take.
+/// Sends each event with its own source, so that a receiver recognises a repeated event by its `webhook-id`. The text
+/// is passed on as it is; only in the binary format must it keep the rules of
+/// [`Event`](backstop_core::Event). An event that is deferred, because the target is unavailable, counts as failed:
+/// the caller of a sink keeps the events that it does not take.
 ///
 /// ```no_run
 /// use backstop_core::{CloudEvent, Event, Sink};

@@ -98,7 +98,7 @@ fn times_that_would_overflow_are_refused() {
             "connect-timeout must be between 1 ms and 365 days",
             "retry-after-limit must be at most 365 days",
             "pause must be between 1 ms and 365 days",
-            "park must be between 1 ms and 365 days",
+            "disabled-pause must be between 1 ms and 365 days",
         ]
     );
 }

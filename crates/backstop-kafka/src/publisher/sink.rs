@@ -1,12 +1,12 @@
-//! The publisher as a sink: CloudEvents that come from elsewhere, as from a dead-letter directory.
+//! The publisher as a sink: CloudEvents that come from elsewhere, such as a dead-letter directory.
 
 use backstop_core::event::cloudevents::{self, Received};
 use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
 
-/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, has failed: whoever
-/// calls a sink keeps what it does not take.
+/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, counts as
+/// failed: the caller of a sink keeps the events that it does not take.
 ///
 /// ```no_run
 /// use backstop_core::{CloudEvent, Event, Sink};
@@ -21,7 +21,7 @@ use super::Publisher;
 impl Sink for Publisher {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
-            Failure::permanent("payload", format!("the CloudEvent makes no record: {error}"))
+            Failure::permanent("payload", format!("the CloudEvent cannot be written as a record: {error}"))
         })?;
         let answer = self.0.publish(&event, &source).await;
         self.target().as_sink_answer(answer)

@@ -1,7 +1,7 @@
 //! The seam to a database driver: run a statement with bound values. Nothing else of a driver is needed.
 //!
-//! Whoever owns the transaction hands in a [`Connection`] on it; the outbox gets its own, short-lived
-//! ones from [`Connections`].
+//! The owner of a transaction passes in a [`Connection`] on it; the outbox gets its own, short-lived ones from
+//! [`Connections`].
 
 use super::statement::{Statement, Value};
 use crate::{BoxFuture, Error};
@@ -19,23 +19,23 @@ pub enum Column {
     Time,
 }
 
-/// Something that runs statements: a connection, a transaction, or whatever stands for one.
+/// Something that runs statements: a connection, a transaction, or anything that behaves like one.
 pub trait Connection: Send {
-    /// Whether a transaction is open, so that what runs now happens together with what ran before.
+    /// Whether a transaction is open, so that the next statement takes effect together with those before it.
     fn in_transaction(&self) -> bool;
 
-    /// Runs a statement and tells how many rows it changed.
+    /// Runs a statement and returns how many rows it changed.
     fn execute<'a>(&'a mut self, statement: &'a Statement) -> BoxFuture<'a, Result<u64, Error>>;
 
-    /// Runs a statement and reads the rows it returns, each column as what it is said to be.
+    /// Runs a statement and reads the rows it returns, each column as the kind given.
     fn fetch<'a>(
         &'a mut self,
         statement: &'a Statement,
         columns: &'a [Column],
     ) -> BoxFuture<'a, Result<Vec<Vec<Value>>, Error>>;
 
-    /// Nobody else may use it after this: it is in the middle of a statement or of a transaction, or of no use. One that
-    /// belongs to a pool is closed in place of being given back.
+    /// Nobody else may use the connection after this: it is in the middle of a statement or of a transaction, or
+    /// useless. A connection of a pool must be closed and not given back.
     fn give_up(&mut self);
 }
 
@@ -116,7 +116,7 @@ macro_rules! sqlx_connection {
                 })
             }
 
-            /// Whoever has it sees to that.
+            /// The owner of the connection takes care of that.
             fn give_up(&mut self) {}
         }
 

@@ -45,7 +45,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What stands behind the database's now in the default of a column without a time zone, so that it is so many
+    /// What follows the database's now in the default of a column without a time zone, so that it is this many
     /// minutes ahead of UTC.
     fn default_ahead(&self, _minutes: i64) -> String {
         String::new()
@@ -61,7 +61,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         column.to_owned()
     }
 
-    /// What stands behind the table's name in a statement that changes rows by their keys, so that it reaches them by
+    /// What follows the table's name in a statement that changes rows by their keys, so that it reaches them by
     /// their key alone: a scan would wait for rows that somebody else has inserted and not committed.
     fn by_key(&self) -> &'static str {
         ""
@@ -103,10 +103,10 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         statement.push(" end");
     }
 
-    /// The statement that chooses rows which nobody else holds, and changes them where one statement can do both.
+    /// The statement that chooses rows that nobody else holds, and changes them if one statement can do both.
     fn change_statement(&self, rows: &Rows<'_>, change: &Change<'_>) -> Statement;
 
-    /// Changes rows, passes over those that somebody else holds, and reads what the change asks for.
+    /// Changes rows, passes over those that somebody else holds, and reads the columns that the change asks for.
     fn change<'a>(
         &'a self,
         database: &'a Database,
@@ -123,7 +123,7 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// The statement that deletes rows, or reads their keys where one statement cannot do both.
     fn delete_statement(&self, rows: &Rows<'_>) -> Statement;
 
-    /// Deletes rows on the connection given, and tells how many.
+    /// Deletes rows on the connection given, and returns how many.
     fn delete<'a>(
         &'a self,
         connection: &'a mut dyn Connection,
@@ -135,11 +135,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// How to find out that a transaction is still the one that began.
     fn still_in_transaction(&self) -> StillIn;
 
-    /// A statement that is refused within a transaction and only there, where the database can end one without a word: what
-    /// is inserted after that would be committed by itself.
+    /// A statement that is refused inside a transaction and only there, if the database can end a transaction
+    /// silently: rows inserted after that would be committed by themselves.
     fn refused_within(&self) -> Option<&'static str>;
 
-    /// The statement after which a driver can roll back again, where it minds that the database did so before it.
+    /// The statement after which a driver can roll back again, if it fails because the database did so before it.
     fn begin_again(&self) -> Option<&'static str> {
         None
     }
@@ -168,13 +168,13 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether an error of a migration's statement says that what it adds is there, where the statement
-    /// cannot ask for it.
+    /// Whether an error of a migration's statement says that what it adds exists already, if the statement itself
+    /// cannot check that.
     fn is_there_already(&self, _error: &sqlx::Error) -> bool {
         false
     }
 
-    /// What a driver's error means, where that can be told to the user more clearly.
+    /// What a driver's error means, if that can be said to the user more clearly.
     fn explain(&self, error: &sqlx::Error) -> Option<Explanation>;
 }
 
@@ -185,13 +185,13 @@ pub enum Explanation {
     NoTable,
     /// The user lacks a right.
     NotPermitted,
-    /// The server takes no changes, from anybody.
+    /// The server accepts no changes, from anybody.
     OnlyReads,
-    /// Another statement was in the way, and won; the same one would succeed now.
+    /// The statement lost against another one; it would succeed now.
     Lost,
-    /// An earlier statement of the transaction failed, and with it the whole.
+    /// An earlier statement of the transaction failed, and with it the whole transaction.
     Aborted,
-    /// The statement makes no sense within a transaction, and there is one.
+    /// The statement is not allowed inside a transaction, and there is one.
     Within,
     /// The connection forgot what was prepared on it: it is another one each time.
     Pooler,
@@ -200,8 +200,8 @@ pub enum Explanation {
 /// How to find out that a transaction is still the one that began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StillIn {
-    /// By a statement, where an event is missing that the transaction had inserted.
+    /// By a statement, if an event is missing that the transaction had inserted.
     WhenMissing(&'static str),
-    /// By a statement that fails, in any case: what is inserted after a transaction was lost is committed by itself.
+    /// Always, by a statement that fails: rows inserted after a transaction was lost are committed by themselves.
     Asked(&'static str),
 }

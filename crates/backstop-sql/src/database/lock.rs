@@ -10,12 +10,12 @@ use crate::{BoxFuture, Error};
 pub enum Share {
     /// With nobody.
     Alone,
-    /// With others that claim their rows, and with nobody who is alone.
+    /// With others that claim their rows, and with nobody in a single-process mode.
     Claiming,
 }
 
-/// The right to deliver from a table. It ends when this is dropped, and with the process; released
-/// in so many words, it is free when that returns.
+/// The right to deliver from a table. It ends when this is dropped, and with the process. After an explicit release
+/// it is free when that call returns.
 pub struct Right(Box<dyn Holder>);
 
 /// What holds the right: a locked file, or a connection with a lock.
@@ -25,7 +25,7 @@ pub(crate) trait Holder: Send + Sync {
         Box::pin(async { true })
     }
 
-    /// Takes the right anew after it was lost, or tells that somebody else has it by now.
+    /// Takes the right again after it was lost, or says that somebody else has it by now.
     fn retake(&mut self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }

@@ -28,7 +28,7 @@ impl Migration {
         rendered.split(";\n").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The statement that writes down that it ran, for whoever runs the text by hand; it may be run twice.
+    /// The statement that records that it ran, for those who run the text by hand; it may be run twice.
     fn note(&self, table: &TableName) -> String {
         let Self { version, .. } = self;
         format!(
@@ -58,7 +58,7 @@ const HISTORY: &str = "CREATE TABLE IF NOT EXISTS backstop_migration (
 )";
 
 impl Schema {
-    /// All migrations as one text, for whoever runs them with another tool.
+    /// All migrations as one text, for those who run them with another tool.
     pub(crate) fn script(&self) -> String {
         let mut parts = vec![format!("{HISTORY};\n")];
         for migration in self.migrations {

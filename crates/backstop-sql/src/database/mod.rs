@@ -35,10 +35,10 @@ pub use time_zone::TimeZone;
 /// How long reading, claiming and settling may take, by default.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a statement is tried that lost against another one.
+/// How often a statement that lost against another one is tried.
 const TRIES: u32 = 5;
 
-/// Which clock a question is asked by.
+/// By which clock a query is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum At {
     /// The database's own: the same for every node, however their clocks differ.
@@ -163,8 +163,8 @@ impl Database {
         }
     }
 
-    /// Keeps rows from others and changes them, passing over those that somebody else holds, and reads what the change
-    /// asks for. Tried again if it lost against another.
+    /// Locks rows and changes them, passing over those that somebody else holds, and reads the columns that the
+    /// change asks for. Tried again if it lost against another statement.
     pub(crate) async fn change(
         &self,
         via: Via,

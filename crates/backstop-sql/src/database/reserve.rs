@@ -1,5 +1,5 @@
-//! Connections beside the application's pool, for what must not wait for the application: claims are renewed on them, and
-//! what became of events is written on them while the pool has none.
+//! Connections beside the application's pool, for what must not wait for the application: claims are renewed on them,
+//! and results are written on them while the pool has none.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::TableName;
 use super::connection::Column;
 use super::statement::{Part, Statement, Value};
 
-/// What stands behind a query whose rows others must pass over until the transaction ends.
+/// What follows a query whose rows others must pass over until the transaction ends.
 #[cfg(feature = "_server")]
 pub(crate) const KEPT: &str = " for update skip locked";
 
@@ -19,7 +19,7 @@ pub struct Rows<'a> {
     pub(crate) table: &'a TableName,
     /// The column that holds the key.
     pub(crate) key: &'static str,
-    /// What stands behind the table's name, such as which index to use.
+    /// What follows the table's name, such as which index to use.
     pub(crate) hint: String,
     /// Each is a query of its own, where no index gives the order over all of them.
     pub(crate) conditions: Vec<Box<dyn Part + Send + Sync + 'a>>,
@@ -34,7 +34,7 @@ impl Rows<'_> {
         self.order.map_or(u32::MAX, |(_, limit)| limit)
     }
 
-    /// Wants no more than so many.
+    /// Wants no more than this many.
     pub(crate) fn at_most(&mut self, rows: u32) {
         if let Some((_, limit)) = &mut self.order {
             *limit = rows;
@@ -63,7 +63,7 @@ impl fmt::Debug for Rows<'_> {
     }
 }
 
-/// What is made of rows, and what is read of them.
+/// How rows are changed, and which of their columns are read.
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub struct Change<'a> {
     /// Adds what is set.
@@ -75,8 +75,8 @@ pub struct Change<'a> {
     pub(crate) kinds: &'a [Column],
     /// Which of the rows are wanted, where several queries chose more.
     pub(crate) choose: &'a (dyn Fn(Vec<Vec<Value>>) -> Vec<Vec<Value>> + Sync),
-    /// Whether a crash of the server may take it back, so that nobody need wait for the disk. A claim that it takes back was
-    /// nobody's, and the row is claimed again.
+    /// Whether a crash of the server may undo it, so that nobody need wait for the disk. If a claim is undone, the
+    /// row is claimed again.
     pub(crate) may_be_taken_back: bool,
 }
 

@@ -15,7 +15,7 @@ use super::{Database, TimeZone, Via};
 use crate::error::only_reads;
 use crate::{BoxFuture, Error};
 
-/// How long a rollback may take that nobody waits for.
+/// How long a rollback that nobody waits for may take.
 const ROLLBACK: Duration = Duration::from_secs(5);
 
 /// How long the pool is waited for before a connection beside it is taken.
@@ -29,16 +29,16 @@ const BEGIN: &str = "BEGIN";
 pub(crate) struct Setup {
     /// The zone of moments on the other side, where columns carry none. On this side they are in UTC.
     pub(crate) zone: TimeZone,
-    /// Whether a pooler shares connections between transactions, as PgBouncer does: whatever must stay together runs in one
-    /// transaction, and nothing is prepared that the next one would miss.
+    /// Whether a pooler shares connections between transactions, as PgBouncer does: statements that belong together
+    /// run in one transaction, and nothing is prepared, since the next transaction would not find it.
     pub(crate) pooled: bool,
 }
 
 /// A connection, set up.
 ///
-/// One of our own that is dropped in the middle of a statement, or that leads to a server which only reads, is closed and
-/// not given back to its pool: a server that falls silent must not keep the pool waiting. One that is dropped within a
-/// transaction of ours is rolled back first.
+/// One of our own that is dropped in the middle of a statement, or that leads to a read-only server, is closed and
+/// not given back to its pool: a server that falls silent must not keep the pool waiting. One that is dropped within
+/// a transaction of ours is rolled back first.
 pub struct Session<'c> {
     reached: Reached<'c>,
     setup: Setup,
@@ -86,7 +86,7 @@ impl Session<'static> {
         Ok(self)
     }
 
-    /// Makes what ran in the transaction happen.
+    /// Commits the transaction.
     pub async fn commit(mut self) -> Result<(), Error> {
         let answer = self.execute(&Statement::plain("commit")).await;
         answer.map_err(|error| error.doing("committing a transaction"))?;
@@ -267,7 +267,7 @@ impl Database {
         }
     }
 
-    /// Gives work up that takes too long: where a network swallows everything, no error would ever come.
+    /// Gives up work that takes too long: if a network swallows everything, no error would ever come.
     pub(crate) async fn in_time<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         let given_up = |_| Err(Error::database("waiting for the database")(late()));
@@ -305,7 +305,7 @@ impl fmt::Debug for Session<'_> {
     }
 }
 
-/// Where a component's connections come from, for whoever runs statements of its own.
+/// Where a component's connections come from, for code that runs its own statements.
 impl Connections for Database {
     fn connection(&self) -> BoxFuture<'_, Result<Box<dyn Connection>, Error>> {
         Box::pin(async {

@@ -6,7 +6,7 @@ use backstop_core::Timestamp;
 
 /// A value that is bound to a statement or read from a row. Values never become part of the text.
 ///
-/// Its `Debug` tells kinds and sizes, never contents: a payload is a value too.
+/// Its `Debug` shows kinds and sizes, never contents: a payload is a value too.
 #[derive(Clone, PartialEq)]
 pub enum Value {
     /// A text, or NULL.
@@ -15,7 +15,7 @@ pub enum Value {
     Int(Option<i64>),
     /// A moment in UTC, or NULL.
     Time(Option<Timestamp>),
-    /// Only of keys: bytes in a column of texts that are no text.
+    /// Only for keys: bytes in a text column that are not text.
     Bytes(Vec<u8>),
     /// Only bound, and only where the database has arrays: any number of texts behind one mark, so that
     /// the text of the statement does not change with their number.

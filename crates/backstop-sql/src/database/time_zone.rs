@@ -1,4 +1,4 @@
-//! Columns that carry no time zone: which one their moments are in.
+//! Columns that carry no time zone, and which zone their moments are in.
 
 use std::fmt;
 
@@ -7,9 +7,8 @@ use chrono::TimeDelta;
 use super::At;
 use crate::Error;
 
-/// The zone that a table's moments are in, where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on
-/// PostgreSQL. A fixed distance from UTC: where clocks are set back, an hour comes twice, and no table could tell
-/// its rows apart.
+/// The time zone of a table's columns, if they carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL. A fixed
+/// distance from UTC: when clocks are set back, an hour comes twice, and its rows could not be told apart.
 ///
 /// ```
 /// use backstop_sql::TimeZone;

@@ -1,4 +1,4 @@
-//! Putting an outbox together: one builder, four modes, each offering the settings that mean something in it.
+//! Putting an outbox together: one builder, four modes, each offering only the settings that have a meaning in it.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -76,7 +76,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         }
     }
 
-    /// All settings at once, as a settings file has them. Those that mean nothing in this mode are not used.
+    /// All settings at once, as a settings file has them. Those that have no meaning in this mode are not used.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
         self
@@ -94,22 +94,22 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         self
     }
 
-    /// The zone that the table's moments are in, where its columns carry none (`DATETIME` on MySQL, `TIMESTAMP` on
-    /// PostgreSQL): `UTC` or a fixed distance from it such as `+02:00`. Others that write into the table must mean
-    /// the same. Where the columns leave no doubt, anything but UTC is refused. Defaults to `UTC`.
+    /// The time zone of the table's columns, if they carry none (`DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL):
+    /// `UTC` or a fixed distance from it such as `+02:00`. Others that write to the table must use the same zone. If
+    /// the columns carry their zone, anything but UTC is refused. Defaults to `UTC`.
     pub fn time_zone(mut self, zone: impl Into<String>) -> Self {
         self.config.database.time_zone = zone.into();
         self
     }
 
-    /// Whether [`start`](Self::start) creates the table or brings it up to date. Without it the table is only
-    /// checked. Defaults to yes.
+    /// Whether [`start`](Self::start) creates the table or brings it up to date. If not, the table is only checked.
+    /// Defaults to yes.
     pub fn migrate(mut self, migrate: bool) -> Self {
         self.config.database.migrate = migrate;
         self
     }
 
-    /// Whether nodes wake each other when one has written rows for another, where the database can do that
+    /// Whether nodes wake each other when one has written rows for another, where the database supports it
     /// (PostgreSQL). It takes up to two connections beside the pool. Defaults to yes.
     pub fn wake_ups(mut self, wake_ups: bool) -> Self {
         self.config.database.wake_ups = wake_ups;
@@ -130,14 +130,14 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         self
     }
 
-    /// Deletes with a purger of one's own.
+    /// Deletes with your own purger.
     pub fn purger(mut self, purger: impl Purger) -> Self {
         self.purger = Some(Box::new(purger));
         self.config.purge.enabled = true;
         self
     }
 
-    /// What metric names begin with. Several outboxes in a process need none of their own: each metric has the label `outbox`
+    /// What metric names begin with. Several outboxes in a process may share it: each metric has the label `outbox`
     /// with the outbox's name. Defaults to `outbox`.
     pub fn metrics_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.metrics.name_prefix = Some(prefix.into());
@@ -150,13 +150,13 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         self
     }
 
-    /// Keeps events in a store of one's own. Defaults to the table on the pool.
+    /// Keeps events in your own store. Defaults to the table on the pool.
     pub fn store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
         self
     }
 
-    /// Takes the outbox's own connections from somewhere else than the pool.
+    /// Takes the outbox's own connections from here and not from the pool.
     pub fn connections(mut self, connections: Arc<dyn Connections>) -> Self {
         self.connections = Some(connections);
         self
@@ -174,7 +174,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         let database = Database::new(DB::dialect(), connections);
         let database = if is_direct { database } else { database.behind_pooler() };
         let store: Arc<dyn Store> = self.store.clone().unwrap_or_else(|| {
-            // Connections of one's own are somebody's decision: there are none beside them.
+            // Whoever gives connections has decided where they come from: there are none beside them.
             let reserve = if self.connections.is_none() { DB::reserve(&self.pool) } else { None };
             let database = database.clone().zone(zone).reserve(reserve);
             Arc::new(SqlStore::new(database, DB::outbox(), table.clone()).done(config.dispatcher.done))
@@ -196,7 +196,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
 
         let metrics = Arc::new(self.metrics());
         let wake_others = WakeOthers::default();
-        // A store of one's own may be on another database than the pool.
+        // Your own store may be on another database than the pool.
         let may_wake = config.database.wake_ups && self.store.is_none();
         let wake_ups = if may_wake { DB::wake_ups(&self.pool, &table) } else { None };
         let purge = self.build_purge(&store, Arc::new(database), &metrics)?;
@@ -361,19 +361,22 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
         if matches!(M::MODE, ModeKind::SingleNode | ModeKind::Ordered) && *guard && *behind_pooler {
             fault(
                 "guard",
-                "cannot be kept behind a pooler, which leaves no session to hold a lock: use multi-node, or see to it \
-                 yourself that there is one process, and switch it off",
+                "does not work behind a pooler, which leaves no session to hold a lock: use multi-node, or make sure \
+                 yourself that only one process runs, and switch the guard off",
             );
         }
         if *behind_pooler && !DB::dialect().has_poolers() {
             fault("behind-pooler", "is for PostgreSQL only");
         }
         if *beside_java && M::MODE != ModeKind::MultiNode {
-            fault("beside-java", "needs mode multi-node: claims alone keep two from taking the same row");
+            fault(
+                "beside-java",
+                "needs mode multi-node: only claims keep two processes from taking the same row",
+            );
         }
-        // A store of one's own knows its zone itself: one that is given beside it would be forgotten.
+        // Your own store knows its zone: one that is given beside it would be ignored.
         if self.store.is_some() && TimeZone::new(time_zone).is_ok_and(|zone| !zone.is_utc()) {
-            fault("time-zone", "means nothing with a store of your own: give it to that store");
+            fault("time-zone", "has no effect with a store of your own: give it to that store");
         }
         faults.into_result().map_err(|faults| Error::Settings { faults })
     }
@@ -415,7 +418,7 @@ impl Claims {
 
 impl<DB: Supported, M: Delivering> Builder<DB, M> {
     /// Registers the handler for the events of one type about one kind of aggregate. Each such pair has
-    /// exactly one handler; an event that finds none is buried at once.
+    /// exactly one handler; an event without a handler is buried at once.
     pub fn on<By>(
         mut self,
         aggregate_type: impl AggregateType,
@@ -432,7 +435,7 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self.on(GLOBAL, event_type, handler)
     }
 
-    /// Registers the handler for all events that no other handler is for. Without one they are buried at once.
+    /// Registers the handler for all events that have no other handler. Without it they are buried at once.
     pub fn otherwise<By>(mut self, handler: impl IntoHandler<By>) -> Self {
         let registered = self.registry.otherwise(handler);
         self.duplicate = self.duplicate.or(registered.err());
@@ -496,29 +499,30 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self
     }
 
-    /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
+    /// What happens to a row whose event was handled. Defaults to [`Done::Keep`].
     pub fn done(mut self, done: Done) -> Self {
         self.config.dispatcher.done = done;
         self
     }
 
-    /// Whether a second process on the same table is refused at its start if it or the first one runs in a single-node
-    /// mode (`single_node`, `ordered`). For this each process holds a lock: on a connection beside the pool, or with
-    /// SQLite in a file beside the database. If that connection is lost and another process takes the table meanwhile,
-    /// this one delivers nothing until the other stops. Behind a pooler that shares connections no such lock can be
-    /// held: `multi_node` does without it, and a single-process mode must switch it off. Defaults to yes.
+    /// Whether a second process on the same table is refused at its start if it or the first one runs in a
+    /// single-process mode (`single_node`, `ordered`). For this each process holds a lock: on a connection beside the
+    /// pool, or with SQLite in a file beside the database. If that connection is lost and another process takes the
+    /// table meanwhile, this one delivers nothing until the other stops. Behind a pooler that shares connections no
+    /// such lock can be held: `multi_node` does without it, and a single-process mode must switch it off. Defaults to
+    /// yes.
     pub fn guard(mut self, guard: bool) -> Self {
         self.config.database.guard = guard;
         self
     }
 
-    /// Writes every event that dies to a dead-letter directory too, or to whatever else takes such events, before
-    /// its row becomes DEAD.
+    /// Writes a copy of every event that dies to a dead-letter directory, or to another [`Bury`], before its row
+    /// becomes DEAD.
     ///
     /// The copy is a CloudEvent with the error that buried it. It is written when the attempts are used up, after a
     /// permanent failure and for [`Outcome::Dead`](backstop_core::Outcome::Dead); a retry or a deferral writes
-    /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row is DEAD all the
-    /// same. A row that cannot be decoded has no event to copy. Defaults to none.
+    /// nothing. If it cannot be written, a warning says so, `letter.failed` is counted, and the row still becomes
+    /// DEAD. A row that cannot be decoded has no event to copy. Defaults to none.
     pub fn dead_letters(mut self, burial: impl Bury) -> Self {
         self.burials.set_all(burial);
         self
@@ -535,9 +539,9 @@ impl<DB: Supported, M: Delivering> Builder<DB, M> {
         self
     }
 
-    /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is
-    /// tried: a disk that hangs must not hold the workers. Those that were not tried count as `letter.failed`. Defaults
-    /// to 30 s.
+    /// How long writing a dead letter may take. After that the row becomes DEAD without one, and none is tried for as
+    /// long again: a disk that hangs must not hold up the workers. Those that were not tried count as
+    /// `letter.failed`. Defaults to 30 s.
     pub fn dead_letter_timeout(mut self, timeout: Duration) -> Self {
         self.config.dead_letter_timeout = timeout;
         self
@@ -591,9 +595,9 @@ impl<DB: Supported, M: Tunable> Builder<DB, M> {
 #[cfg(feature = "postgres")]
 impl<M: Mode> Builder<sqlx::Postgres, M> {
     /// Whether the database is reached through a pooler that shares connections between transactions, as
-    /// `PgBouncer` does in transaction mode. Then nothing is prepared, each statement is a transaction, and what
-    /// needs a session of its own is left out: hearing wake-ups, and the lock that [`guard`](Builder::guard) holds, which
-    /// the modes for a single node must then switch off. Defaults to no.
+    /// `PgBouncer` does in transaction mode. Then no statement is prepared, each statement is a transaction, and two
+    /// things that need a session of their own are missing: receiving wake-ups, and the lock that
+    /// [`guard`](Builder::guard) holds, which the single-process modes must then switch off. Defaults to no.
     pub fn behind_pooler(mut self, pooled: bool) -> Self {
         self.config.database.behind_pooler = pooled;
         self
@@ -609,14 +613,14 @@ impl<DB: Supported> Builder<DB, MultiNode> {
         self
     }
 
-    /// [`claim_locking`](Self::claim_locking) under an owner's name of one's own, at most 128 characters.
+    /// [`claim_locking`](Self::claim_locking) with your own name for the owner, of at most 128 characters.
     /// It must be new at each start, or a restarted node takes its old claims for its own.
     pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
         self.config.claim_locking.owner_id = Some(owner.into());
         self.claim_locking(timeout)
     }
 
-    /// How long a node that has just written a row has it to itself. If the node dies, others deliver the row
+    /// How long a node that has just written a row keeps it to itself. If the node dies, others deliver the row
     /// after this time. Defaults to 30 s, and is never longer than the claim's time-out.
     pub fn hot_grace(mut self, grace: Duration) -> Self {
         self.config.claim_locking.hot_grace = grace;

@@ -1,7 +1,7 @@
-//! Where dead events are laid down beside the table, and how long that may take.
+//! Where copies of dead events are kept beside the table, and how long writing one may take.
 //!
 //! An event is written there before its row becomes DEAD: a crash in between repeats it and never loses it. If it
-//! cannot be written, the row becomes DEAD all the same, since the table is what operators count on.
+//! cannot be written, the row still becomes DEAD, since operators rely on the table.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -79,7 +79,7 @@ impl Default for Burials {
 }
 
 impl Burials {
-    /// For all events that have none of their own.
+    /// For all events whose handler has none of its own.
     pub(super) fn set_all(&mut self, burial: impl Bury) {
         self.all = Some(Letters::to(burial));
     }
@@ -90,12 +90,12 @@ impl Burials {
         of_aggregate.insert(event_type.to_owned(), Letters::to(burial));
     }
 
-    /// Lays a copy of a dead event down, if anywhere, before its row becomes DEAD.
+    /// Writes a copy of a dead event, if there is a place for it, before its row becomes DEAD.
     pub(super) async fn bury(&self, event: &Event, attempts: u32, error: &str, metrics: &telemetry::Outbox) {
         let Some(letters) = self.of_event(event) else { return };
         if !letters.admit(SystemClock.ticks(), self.patience) {
             metrics.letter_failed.increment();
-            tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is not tried");
+            tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is skipped");
             return;
         }
         let cause = Cause::new(error, SystemClock.now()).attempts(attempts);

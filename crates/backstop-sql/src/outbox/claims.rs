@@ -20,12 +20,13 @@ backstop_core::config! {
     pub struct Config {
         /// Whether rows are claimed before they are delivered. `multi-node` requires it.
         enabled: bool = false => "enabled": one(ValueKind::Flag);
-        /// How old a claim must be before another node may take the row: so long do the events of a node that died wait. The
-        /// same on all nodes.
+        /// How old a claim must be before another node may take the row. The events of a node that died wait that
+        /// long. Must be the same on all nodes.
         lock_timeout: Duration = Duration::from_secs(300) => "lock-timeout": one(ValueKind::TIME);
         /// The name under which this node claims rows, new at each start. At most 128 characters.
         owner_id: Option<String> = None => "owner-id": one(ValueKind::Parsed(&OWNER)), unset("made up at each start");
-        /// How long a node that has written a row has it to itself. Never longer than `lock-timeout`.
+        /// How long a node that has just written a row keeps it to itself before it must renew its claim. Never
+        /// longer than `lock-timeout`.
         hot_grace: Duration = Duration::from_secs(30) => "hot-grace": one(ValueKind::TIME);
     }
 }
@@ -86,7 +87,7 @@ pub(super) struct Renewer {
     terms: Terms,
 }
 
-/// So many claims are renewed at once: what is renewed counts although the rest takes longer than there is time.
+/// This many claims are renewed at once: those that are renewed count even if there is no time left for the rest.
 const TOGETHER: usize = 500;
 
 impl Renewer {
@@ -101,11 +102,11 @@ impl Renewer {
         let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
     }
 
-    /// Renews claims, and tells whether the database answered.
+    /// Renews claims, and returns whether the database answered.
     async fn renew(&self, rows: &[Claimed]) -> bool {
         // Counted from before the question was asked: the database counts from later on.
         let until = SystemClock.ticks() + self.terms.timeout;
-        // One that is swallowed must leave time for the next.
+        // A renewal that gets no answer must leave time for the next.
         let renewed = timeout(self.terms.renew_every(), renew(&*self.store, rows)).await;
         match renewed.unwrap_or(Err(Error::State("the database did not answer in time"))) {
             Ok((renewed, lost)) => {
@@ -149,9 +150,9 @@ impl Renews for Renewer {
 
 type Claims = Vec<Claimed>;
 
-/// Renews claims, and tells which were and which had been lost. One that was lost looks alive from here if this machine
-/// stood still: its clock stood still with it. One that is neither is in somebody's hands for the moment, and stays as
-/// it is.
+/// Renews claims, and returns which were renewed and which had been lost. A lost claim looks alive from here if this
+/// machine stood still, since its clock stood still with it. A claim that is neither belongs to a row that somebody
+/// has locked at the moment, and stays as it is.
 async fn renew(store: &dyn Store, rows: &[Claimed]) -> Result<(Claims, Claims), Error> {
     let renewed: HashSet<_> = store.renew(At::Database, rows).await?.into_iter().collect();
     let (renewed, others): (Claims, Claims) = rows.iter().cloned().partition(|(id, _)| renewed.contains(id));

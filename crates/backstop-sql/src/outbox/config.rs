@@ -1,5 +1,5 @@
-//! The settings of an outbox, each declared once: what it means, its default, its key in a settings file, and its rule. The
-//! parts of an outbox have theirs beside them.
+//! The settings of an outbox, each declared once: what it means, its default, its key in a settings file, and its
+//! rule. The settings of its parts are declared in the files of those parts.
 
 use std::time::Duration;
 
@@ -31,15 +31,16 @@ backstop_core::config! {
         dispatcher: dispatcher::Config = dispatcher::Config::default() => "dispatcher": group;
         /// How long a failed event waits. Each delay is spread by half, up or down.
         retry: Exponential = Exponential::default() => "retry": group;
-        /// How the table is looked through.
+        /// How the poller looks for due rows.
         poller: poller::Config = poller::Config::default() => "poller": group;
         /// How several nodes share the table.
         claim_locking: claims::Config = claims::Config::default() => "claim-locking": group;
-        /// Deleting what is older than it needs to be.
+        /// When old rows are deleted.
         purge: purge::Config = purge::Config::default() => "purge": group;
         /// What `/metrics` shows.
         metrics: Metrics = Metrics::default() => "metrics": group;
-        /// How long a dead letter may take. After that the row is DEAD without one, and for as long again no other is tried.
+        /// How long writing a dead letter may take. After that the row becomes DEAD without one, and none is tried
+        /// for as long again.
         dead_letter_timeout: Duration = Duration::from_secs(30) => "dead-letter-timeout": one(ValueKind::TIME);
         /// The `source` of dead letters, which are CloudEvents.
         source: Option<String> = None => "source": one(ValueKind::Text), unset("`/outbox/` and the name");
@@ -53,17 +54,18 @@ backstop_core::config! {
     pub struct Table {
         /// The table.
         table: String = TableName::default().to_string() => "table": one(ValueKind::Parsed(&TABLE));
-        /// The zone of the table's moments where its columns carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL. For
-        /// others it stays `UTC`.
+        /// The time zone of the table's columns, if they carry none: `DATETIME` on MySQL, `TIMESTAMP` on PostgreSQL.
+        /// Otherwise leave it at `UTC`.
         time_zone: String = "UTC".to_owned() => "time-zone": one(ValueKind::Parsed(&TIME_ZONE));
         /// Whether the Java framework delivers from the same table. It needs mode `multi-node` and `poller.skip-recent`.
         beside_java: bool = false => "beside-java": one(ValueKind::Flag);
-        /// Whether the start creates the table or brings it up to date. Without it the table is only checked, and
-        /// `backstop migrate` does that.
+        /// Whether the start creates the table or brings it up to date. If not, the table is only checked at the
+        /// start, and `backstop migrate` creates or updates it.
         migrate: bool = true => "migrate": one(ValueKind::Flag);
-        /// Whether nodes wake each other when one has written rows, where the database can do that (PostgreSQL).
+        /// Whether nodes wake each other when one has written rows, where the database supports it (PostgreSQL).
         wake_ups: bool = true => "wake-ups": one(ValueKind::Flag);
-        /// Whether a pooler that shares connections between transactions is in between, as PgBouncer. PostgreSQL only.
+        /// Whether the database is reached through a pooler that shares connections between transactions, such as
+        /// PgBouncer. PostgreSQL only.
         behind_pooler: bool = false => "behind-pooler": one(ValueKind::Flag);
         /// Whether a second process on the same table is refused at its start if it or the first one runs in a
         /// single-process mode (`single-node`, `ordered`). For this each process holds a lock: on a connection beside
@@ -79,7 +81,7 @@ backstop_core::config! {
     /// What an outbox counts, and under which names.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Metrics {
-        /// Whether the outbox counts for `/metrics`.
+        /// Whether the outbox appears in `/metrics`.
         enabled: bool = true => "enabled": one(ValueKind::Flag);
         /// What the names of its metrics begin with. Several outboxes may share it: the label `outbox` has the outbox's name.
         name_prefix: Option<String> = None => "name-prefix": one(ValueKind::Text), unset("`outbox`");
@@ -111,7 +113,7 @@ fn fit_together(config: &Config, faults: &mut Faults) {
         faults.under("poller", |faults| {
             faults.add(
                 "skip-recent",
-                "must be longer than zero with database.beside-java, as 10s: the rows that the Java framework has in memory \
+                "must be longer than zero with database.beside-java, such as 10s: the rows that the Java framework has in memory \
                  are unclaimed",
             );
         });

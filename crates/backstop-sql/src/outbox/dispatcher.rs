@@ -1,4 +1,4 @@
-//! The dispatcher: workers that draw events, run their handlers and pass on what became of them.
+//! The dispatcher: workers that take events, run their handlers and pass on the results.
 
 mod settings;
 
@@ -28,12 +28,12 @@ use crate::store::Store;
 pub(super) use settings::unfailing;
 pub use settings::{Config, Settings};
 
-/// What `close` still waits for when the drain time-out is over: aborted handlers, and the writing of what
-/// the others finished.
+/// How long `close` still waits when the drain time-out is over: for aborted handlers, and for the results of the
+/// others to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs handlers: events wait in a hot and a cold queue, workers draw them two to one, and what became of
-/// them is written in batches.
+/// Runs handlers: events wait in a hot and a cold queue, workers take two hot ones for each cold one, and the results
+/// are written in batches.
 ///
 /// Part of an [`Outbox`](super::Outbox); also usable alone, as here with rows fed by hand:
 ///
@@ -135,9 +135,9 @@ impl Dispatcher {
         self.feed.clone()
     }
 
-    /// Stops taking events, lets the workers drain the queues within the drain time-out, then writes what
-    /// became of the events. What was not handled by then is aborted and stays in the table. Closing again
-    /// has no effect; given up, it goes on by itself, and whoever closes next waits for it.
+    /// Stops taking events, lets the workers drain the queues within the drain time-out, then writes the results.
+    /// Handlers that are not finished by then are aborted, and their events stay in the table. Closing again has no
+    /// effect; if the caller stops waiting, closing goes on by itself, and the next call waits for it.
     pub async fn close(&self) -> Result<(), Error> {
         self.feed.queues.close();
         self.feed.gate().close();
@@ -245,7 +245,7 @@ fn unroutable(event: &Event) -> Failure {
     )
 }
 
-/// What it takes to close a dispatcher, whoever still waits for that.
+/// What it takes to close a dispatcher, even if nobody waits for it any more.
 struct Closing {
     feed: Feed,
     store: Arc<dyn Store>,
@@ -255,7 +255,7 @@ struct Closing {
 
 impl Closing {
     async fn close(self) -> Result<(), Error> {
-        // Locked to the end, so that whoever closes second waits for the first.
+        // Locked to the end, so that a second call waits for the first.
         let mut running = self.running.lock().await;
         let Some(Running { mut workers, settler }) = running.take() else { return Ok(()) };
         let began = Instant::now();
@@ -279,7 +279,7 @@ impl Closing {
         if drained && written { Ok(()) } else { Err(Error::Drain(self.drain_timeout)) }
     }
 
-    /// What was claimed and not handled is for any node to take at once.
+    /// Gives back claims on events that were not handled, so that any node can take them at once.
     async fn give_claims_back(&self) {
         let rows = self.feed.leases().ledger().take_all_claims();
         if rows.is_empty() {

@@ -1,5 +1,6 @@
-//! The way to the workers: the hot and the cold queue, and the leases on the events in them. The queues are bounded in number
-//! and in bytes, drawn two to one, and nobody waits at one while the other has work.
+//! The way to the workers: the hot and the cold queue, and the leases on the events in them. The queues are bounded
+//! in number and in bytes. Workers take two hot events for each cold one, and nobody waits at one queue while the
+//! other has work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,8 @@ pub struct Queued {
     pub attempts: u32,
     /// The claim under which it is delivered.
     pub claim: Option<Claim>,
-    /// How often its row had been claimed or replayed: if given, what becomes of it is written only while that is so.
+    /// How often its row had been claimed or replayed: if given, its settlement is written only while the row still
+    /// says so.
     pub generation: Option<i64>,
     /// Since when it has been due, if that is known; otherwise since it was created.
     pub due_at: Option<Timestamp>,
@@ -70,7 +72,7 @@ pub(super) struct Waiting {
     pub(super) lease: Lease,
 }
 
-/// What became of an offered event.
+/// Whether an offered event was queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Offer {
     /// It is queued.
@@ -102,13 +104,13 @@ impl Feed {
         offer
     }
 
-    /// Tells of a committed event that is to be delivered later, so that the poller sleeps no longer than until then.
+    /// Reports a committed event that is to be delivered later, so that the poller wakes up by then.
     pub(super) fn note_delayed(&self) {
         self.leases.scheduled().notify_one();
         self.metrics.enqueue_hot_skipped_delayed.increment();
     }
 
-    /// Tells of a committed event for which there is no room in memory.
+    /// Reports a committed event for which there is no room in memory.
     pub(super) fn refuse_hot(&self, event: &Event) {
         self.metrics.enqueue_hot_dropped.increment();
         tracing::warn!(

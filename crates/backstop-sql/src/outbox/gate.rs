@@ -1,4 +1,4 @@
-//! Whether events may be delivered: not while what becomes of them cannot be written.
+//! Whether events may be delivered: not while their results cannot be written.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -17,19 +17,19 @@ struct State {
     closed: bool,
 }
 
-/// What is wrong with settlements, for whoever looks.
+/// What is wrong with settlements, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// How many events were handled, and that is not written.
+    /// How many events were handled and not recorded.
     pub(super) events: usize,
     /// What the database said.
     pub(super) error: String,
-    /// Whether deliveries stand still for it.
+    /// Whether deliveries are stopped because of it.
     pub(super) shut: bool,
 }
 
 impl Gate {
-    /// Says what is wrong, and whether deliveries stand still for it. Tells whether that is news.
+    /// Sets what is wrong, and whether deliveries are stopped because of it. Returns whether that is news.
     pub(super) fn set(&self, trouble: Trouble) -> bool {
         let mut state = self.lock();
         let news = state.trouble.as_ref().is_none_or(|before| before.shut != trouble.shut);
@@ -48,7 +48,7 @@ impl Gate {
         state.trouble = Some(Trouble { events, error: error.to_owned(), shut });
     }
 
-    /// Nothing is wrong any more. Tells whether something was.
+    /// Nothing is wrong any more. Returns whether something was.
     pub(super) fn clear(&self) -> bool {
         let was = self.lock().trouble.take();
         self.opened.notify_waiters();
@@ -82,7 +82,7 @@ impl Gate {
         }
     }
 
-    /// Lets those go that wait for it to open: it will not.
+    /// Ends the waiting of those who wait for it to open: it will not.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.opened.notify_waiters();

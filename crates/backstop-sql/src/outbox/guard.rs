@@ -1,4 +1,5 @@
-//! Keeps the right to deliver from the table: a server that restarts or loses the session gives it to whoever asks first.
+//! Keeps the right to deliver from the table: a server that restarts or loses the session gives it to the first node
+//! that asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use super::lease::Leases;
 use crate::Error;
 use crate::database::lock::Right;
 
-/// How often the right is looked at. Until somebody looks, two nodes may deliver the same events.
+/// How often the right is checked. Until then two nodes may deliver the same events.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
 /// How long a database may take to answer, and to give the right again.
@@ -41,7 +42,7 @@ impl Guard {
         self.lifecycle.close("guard").await;
         let right = self.right.lock().await.take();
         if let Some(right) = right {
-            // A server that does not answer lets go of it when it notices that the session is gone.
+            // A server that does not answer releases it when it notices that the session is gone.
             let _ = timeout(LAST_WORDS, right.release()).await;
         }
     }
@@ -87,7 +88,8 @@ async fn look(right: &mut Right, leases: &Leases, nudged: &Notify) {
                 );
             }
         }
-        // While the database is unavailable nobody delivers from it, and whoever comes back first is found out then.
+        // While the database is unavailable nobody delivers from it; which node has the right is checked when it is
+        // back.
         Ok(Err(error)) => tracing::warn!(
             %error,
             "cannot tell whether this node still has its lock on the table; the node goes on as before and asks again in \

@@ -1,4 +1,4 @@
-//! Hooks around writing: change or hold back events, and learn when they are committed or gone.
+//! Hooks around writing: change events or leave them out, and learn when they are committed or gone.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use crate::wake_up::WakeOthers;
 pub type HookError = Box<dyn StdError + Send + Sync>;
 
 /// Runs around the writing of events: `before_write`, insert, `after_write`, then `after_commit` or
-/// `after_rollback`. Each step does nothing unless written. Plain functions, because a rollback may come
-/// from a dropped transaction.
+/// `after_rollback`. A step that you do not write does nothing. The steps are plain functions, not async, because a
+/// rollback may come from a dropped transaction.
 ///
 /// ```
 /// use backstop_core::Event;
@@ -32,8 +32,8 @@ pub type HookError = Box<dyn StdError + Send + Sync>;
 /// }
 /// ```
 pub trait Hook: Send + Sync + 'static {
-    /// Gives back what is to be written: the same events, changed ones, or none. An error reaches the
-    /// caller, and nothing is written.
+    /// Returns the events to write: the same events, changed ones, or none. An error reaches the caller, and nothing
+    /// is written.
     fn before_write(&self, events: Vec<Event>) -> Result<Vec<Event>, HookError> {
         Ok(events)
     }
@@ -57,7 +57,7 @@ pub trait Hook: Send + Sync + 'static {
     fn abandoned(&self, _events: &[Event]) {}
 }
 
-/// Wakes whoever delivers what a transaction wrote, when it has committed.
+/// Wakes the nodes that deliver what a transaction wrote, after its commit.
 pub(super) struct WakeAfterCommit(pub(super) WakeOthers);
 
 impl Hook for WakeAfterCommit {

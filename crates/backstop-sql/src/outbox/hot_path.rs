@@ -12,20 +12,20 @@ use super::feed::{Feed, Offer};
 use super::ledger::Writing;
 use crate::store::{Claim, Store};
 
-/// At most so many events are looked for at once.
+/// At most this many events are looked for at once.
 const TOGETHER: usize = 500;
 
 pub(super) struct HotPath {
     feed: Feed,
     /// The claim that the rows were born with, where several nodes share the table.
     claim: Option<Claim>,
-    /// Events whose commit is somebody's word: they are looked for before they are delivered.
+    /// Events whose commit was only reported by a caller: they are looked for before they are delivered.
     unchecked: mpsc::Sender<(Event, Writing)>,
     lookup: Lifecycle,
 }
 
 impl HotPath {
-    /// Starts looking for events that are said to be committed. So many of them may wait for that.
+    /// Starts looking for events that are said to be committed. Up to `capacity` of them may wait for that.
     pub(super) fn start(
         feed: Feed,
         claim: Option<Claim>,
@@ -53,8 +53,8 @@ impl HotPath {
         }
     }
 
-    /// Delivers events whose transaction is said to have committed, as soon as they are found in the table: a driver says
-    /// so even where the database rolled the transaction back, and a part of one may have been.
+    /// Delivers events whose transaction is said to have committed, as soon as they are found in the table: a driver
+    /// says so even if the database rolled back the transaction or a part of it.
     pub(super) fn deliver_if_found(&self, events: &[Event], writing: Writing) {
         for event in events {
             if event.is_delayed() {
@@ -79,7 +79,7 @@ impl HotPath {
         }
     }
 
-    /// Stops looking; what is still looked for is left to the table.
+    /// Stops looking; events that were not found yet are left to the poller.
     pub(super) async fn close(&self) {
         self.lookup.close("hot path").await;
     }
@@ -94,7 +94,7 @@ impl HotPath {
         }
     }
 
-    /// Leaves an event to whoever finds it in the table.
+    /// Leaves an event to the poller that finds it in the table.
     fn leave(&self, event: &Event, writing: Writing) {
         if self.feed.leases().give_up(event.id(), writing) {
             self.disown(event);

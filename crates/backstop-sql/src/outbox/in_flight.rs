@@ -13,19 +13,19 @@ pub trait Tracker: Send + Sync + 'static {
     /// Takes an id, unless it is held already.
     fn try_acquire(&self, id: &str) -> Option<Hold>;
 
-    /// Lets go of an id.
+    /// Releases an id.
     fn release(&self, hold: &Hold);
 
     /// How many ids are held.
     fn held(&self) -> usize;
 }
 
-/// The right to hold one id. Letting go with it frees nothing that somebody else holds by then.
+/// The right to hold one id. Releasing with it frees nothing that somebody else holds by then.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
     /// The event's id.
     pub id: String,
-    /// Which taking of the id this is.
+    /// The number of this hold, new each time the id is taken.
     pub token: u64,
 }
 
@@ -53,7 +53,7 @@ struct Held {
 }
 
 impl InFlight {
-    /// A tracker that holds ids until they are let go.
+    /// A tracker that holds ids until they are released.
     pub fn new() -> Self {
         Self { held: Mutex::default(), ttl: None, clock: Arc::new(SystemClock) }
     }

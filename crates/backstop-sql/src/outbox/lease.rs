@@ -1,4 +1,5 @@
-//! Leases on events: whoever works on an event has one, and whoever drops it lets somebody else have the event.
+//! Leases on events: a part of the process that works on an event has one; when it drops the lease, the event is free
+//! for others.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +16,8 @@ use super::ledger::{Claimed, Committed, Ledger, Readiness, Writing};
 use crate::Error;
 use crate::store::{Claim, Store};
 
-/// So many claims are given back in one statement: a burst that found the hot queue full must not keep the poller from
-/// its next look for a statement each.
+/// This many claims are given back in one statement: after a burst that found the hot queue full, the poller must not
+/// be held up by a statement for each claim.
 const TOGETHER: usize = 500;
 
 /// The ledger of an outbox, shared by all its parts.
@@ -24,7 +25,7 @@ const TOGETHER: usize = 500;
 pub(super) struct Leases(Arc<Shared>);
 
 struct Shared {
-    /// Asked before an id is taken, and told when it is let go of.
+    /// Asked before an id is taken, and told when it is released.
     tracker: Arc<dyn Tracker>,
     ledger: Mutex<Ledger>,
     /// Told when a row was scheduled ahead, or is still due and in no hand.
@@ -131,7 +132,7 @@ impl Leases {
     }
 }
 
-/// Claims that nobody here stands for any more.
+/// Claims that nobody here needs any more.
 impl Leases {
     /// Has a claim given back at once: the poller is woken. For a row that it would take again right away that would keep
     /// it running in circles; such a claim is only entered in the ledger.
@@ -145,8 +146,8 @@ impl Leases {
         self.0.disowned.notified().await;
     }
 
-    /// Gives claims back, as far as the database is there; those that it refuses, and those whose rows are not there yet,
-    /// are tried again the next time. Tells whether any was given back.
+    /// Gives claims back, if the database is available; those that it refuses, and those whose rows are not there
+    /// yet, are tried again the next time. Returns whether any was given back.
     pub(super) async fn give_back(&self, store: &dyn Store) -> bool {
         let _giving_back = self.0.giving_back.lock().await;
         let all = self.ledger().to_give_back();
@@ -205,7 +206,8 @@ impl Drop for Look<'_> {
     }
 }
 
-/// The right to work on one event. Dropped, it abandons the event: its row is still due, for whoever looks next.
+/// The right to work on one event. If it is dropped, the event is abandoned: its row is still due, for the next look
+/// of any node.
 pub(super) struct Lease {
     leases: Leases,
     /// None once it has ended.
@@ -233,14 +235,14 @@ impl Lease {
         self.hold.as_ref().is_some_and(|hold| self.leases.ledger().has_run_out(hold, now))
     }
 
-    /// What became of the event is on its way to the table, which ends its claim.
+    /// The result of the event is on its way to the table, which ends its claim.
     pub(super) fn settling(&self) {
         if let Some(hold) = &self.hold {
             self.leases.ledger().settling(hold);
         }
     }
 
-    /// What became of the event is written.
+    /// The result of the event is written.
     pub(super) fn end(mut self) {
         if let Some(hold) = self.hold.take() {
             let hold = self.leases.ledger().let_go(hold);
@@ -248,7 +250,7 @@ impl Lease {
         }
     }
 
-    /// There is no room for the event. Whoever took its row sees to its claim.
+    /// There is no room for the event. The caller that took its row takes care of its claim.
     pub(super) fn refused(mut self) {
         if let Some(hold) = self.hold.take() {
             self.leases.ledger().refuse(&hold);
@@ -256,7 +258,7 @@ impl Lease {
         }
     }
 
-    /// Leaves the event, which is still due, to whoever looks next.
+    /// Leaves the event, which is still due, to the next look of any node.
     pub(super) fn abandon(self) {
         drop(self);
     }

@@ -1,5 +1,5 @@
-//! What this process has in hand: which events, under which claims, how far each has come, and whether this node is the one
-//! that delivers. Pure: time is passed in, and nothing waits.
+//! The events that this process has in hand: under which claims, how far each has come, and whether this node is the
+//! one that delivers. Pure: time is passed in, and nothing waits.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::feed::Source;
 use super::in_flight::Hold;
 use crate::store::Claim;
 
-/// How often giving a row back is tried: its transaction may not have committed yet at the first time.
+/// How many attempts are made to give a row back: its transaction may not have committed yet at the first attempt.
 /// After that the claim runs out by itself.
 const TRIES: u8 = 20;
 
@@ -22,17 +22,18 @@ pub(super) type Claimed = (String, Claim);
 pub(super) struct Ledger {
     terms: Option<Terms>,
     hands: HashMap<String, Hand>,
-    /// The events that are written, and of which nobody has said yet what became of them: the last writing of each id.
+    /// The events that are written, and whose transactions nobody has reported yet as committed or rolled back: the
+    /// last write of each id.
     written: HashMap<String, Writing>,
     last_writing: u64,
-    /// Claims that nobody here stands for any more, to be given back, each with how many tries are left.
+    /// Claims that nobody here needs any more, to be given back, each with how many attempts are left.
     to_give_back: HashMap<String, (Claim, u8)>,
     look: Option<UnderWay>,
     epoch: u64,
 }
 
-/// Which writing of an id it was. After a savepoint was rolled back, or a row deleted, another event can be written under
-/// the same id: what is said of the first then says nothing of the second.
+/// Which write of an id it was. After a savepoint was rolled back, or a row deleted, another event can be written
+/// under the same id: a report about the first then says nothing about the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Writing(u64);
 
@@ -55,7 +56,7 @@ enum Phase {
     Written,
     /// It is queued or being handled.
     Taken,
-    /// What became of it is on its way to the table, and ends its claim.
+    /// Its result is on its way to the table, and ends its claim.
     Settling,
 }
 
@@ -63,7 +64,7 @@ enum Phase {
 #[derive(Debug)]
 struct UnderWay {
     since: Tick,
-    /// What to let go of when it ends.
+    /// What to release when it ends.
     later: Vec<Hold>,
 }
 
@@ -91,7 +92,8 @@ pub(super) enum Readiness {
     Gone,
 }
 
-/// Whether this node is the one that delivers. Changes are counted, so that what was taken before one is known after it.
+/// Whether this node is the one that delivers. Changes are counted, so that events taken before a change are
+/// recognised after it.
 impl Ledger {
     pub(super) fn new(terms: Option<Terms>) -> Self {
         Self { terms, ..Self::default() }
@@ -112,7 +114,7 @@ impl Ledger {
         epoch == self.epoch && !self.is_down()
     }
 
-    /// Stands down or up. Tells whether that is news.
+    /// Stands down or up. Returns whether that is news.
     pub(super) fn stand(&mut self, up: bool) -> bool {
         let news = self.is_down() == up;
         self.epoch += u64::from(news);
@@ -127,8 +129,9 @@ impl Ledger {
         Writing(self.last_writing)
     }
 
-    /// An event was inserted. What had its id before is gone, or this one could not have been: if nobody has said what became
-    /// of that one, or it is about to be let go of, its hold is this one's now. False where the id is still to be taken.
+    /// An event was inserted. The event that had its id before is gone, or this one could not have been inserted: if
+    /// that one was not reported yet, or is about to be released, its hold now belongs to this one. False if the id
+    /// still has to be taken.
     pub(super) fn write(&mut self, id: &str, writing: Writing, since: Tick) -> bool {
         self.written.insert(id.to_owned(), writing);
         let epoch = self.epoch;
@@ -167,8 +170,8 @@ impl Ledger {
         }
     }
 
-    /// Nobody here delivers an event that was written. Tells whether it is the last of its id, and what the tracker is to
-    /// release.
+    /// Nobody here delivers an event that was written. Returns whether it is the last of its id, and what the tracker
+    /// is to release.
     pub(super) fn give_up(&mut self, id: &str, writing: Writing) -> (bool, Option<Hold>) {
         if self.written.get(id) != Some(&writing) {
             return (false, None);
@@ -217,7 +220,7 @@ impl Ledger {
             };
             hand.claim = Some(claim.clone());
             hand.good_until = hand.since + good_for;
-            // Somebody stands for it again.
+            // Somebody needs it again.
             self.given_back(&[(hold.id.clone(), claim.clone())]);
         }
     }
@@ -239,15 +242,15 @@ impl Ledger {
         self.hand(hold).is_some_and(|hand| !hand.is_good(now))
     }
 
-    /// What became of an event is on its way to the table.
+    /// The result of an event is on its way to the table.
     pub(super) fn settling(&mut self, hold: &Hold) {
         if let Some(hand) = self.hand_mut(hold) {
             hand.phase = Phase::Settling;
         }
     }
 
-    /// Lets go of an event, and tells what the tracker is to release: nothing while the poller looks at the table. It may
-    /// have read the row before that was settled, and would take the event for one that nobody holds.
+    /// Releases an event, and returns what the tracker is to release: nothing while the poller looks at the table. It
+    /// may have read the row before the row was settled, and would take the event for one that nobody holds.
     pub(super) fn let_go(&mut self, hold: Hold) -> Option<Hold> {
         self.refuse(&hold);
         match &mut self.look {
@@ -259,15 +262,16 @@ impl Ledger {
         }
     }
 
-    /// Lets go of an event at once, since it was not delivered.
+    /// Releases an event at once, since it was not delivered.
     pub(super) fn refuse(&mut self, hold: &Hold) {
         if self.hand(hold).is_some() {
             self.hands.remove(&hold.id);
         }
     }
 
-    /// Lets go of an event that is still due. Its claim is given back, unless another node has taken the row: one that has
-    /// run out here, counted from before the database took it, may still keep everybody from the row there.
+    /// Releases an event that is still due. Its claim is given back, unless another node has taken the row: a claim
+    /// that has run out by our count, which began before the database's, may still be valid there and keep everybody
+    /// from the row.
     pub(super) fn abandon(&mut self, hold: Hold) -> Option<Hold> {
         let claim = self.hand(&hold).filter(|hand| !hand.is_lost).and_then(|hand| hand.claim.clone());
         if let Some(claim) = claim {
@@ -311,8 +315,8 @@ impl Ledger {
 
 /// Claims.
 impl Ledger {
-    /// Those that have not run out, those that run out first in front. One that has must not be taken back from whoever has
-    /// it now.
+    /// Those that have not run out, those that run out first come first. One that has run out must not be taken back
+    /// from the node that has it now.
     pub(super) fn living(&self, now: Tick) -> Vec<Claimed> {
         let mut living: Vec<_> = self.claimed().filter(|(hand, _)| now < hand.good_until).collect();
         living.sort_by_key(|(hand, _)| hand.good_until);
@@ -331,7 +335,7 @@ impl Ledger {
         }
     }
 
-    /// Lets claims run out now: another node has taken their rows. Tells how many that matters to.
+    /// Lets claims run out now: another node has taken their rows. Returns for how many of them that matters.
     pub(super) fn lost(&mut self, rows: &[Claimed], now: Tick) -> usize {
         let mut lost = 0;
         for (id, claim) in rows {
@@ -344,7 +348,7 @@ impl Ledger {
         lost
     }
 
-    /// A claim that nobody here stands for any more. The poller gives it back whenever it comes by.
+    /// A claim that nobody here needs any more. The poller gives it back at its next look.
     pub(super) fn disown(&mut self, id: String, claim: Claim) {
         // A row that was claimed again is given back under its last claim.
         if self.to_give_back.get(&id).is_none_or(|(other, _)| other.seq <= claim.seq) {
@@ -352,7 +356,7 @@ impl Ledger {
         }
     }
 
-    /// Somebody here stands for a row again, under the same claim. Tells whether it was to be given back.
+    /// Somebody here needs a row again, under the same claim. Returns whether it was to be given back.
     pub(super) fn own_again(&mut self, id: &str) -> bool {
         self.to_give_back.remove(id).is_some()
     }
@@ -385,7 +389,7 @@ impl Ledger {
         }
     }
 
-    /// All claims, which are then nobody's here any more: for the end.
+    /// All claims, which nobody here holds any more after this: for closing.
     pub(super) fn take_all_claims(&mut self) -> Vec<Claimed> {
         let held =
             self.hands.values_mut().filter_map(|hand| Some((hand.hold.id.clone(), hand.claim.take()?)));

@@ -1,6 +1,6 @@
 //! The transactional outbox: append in a transaction, deliver after its commit.
 //!
-//! Its nouns, together: types that name events, an [`Event`](backstop_core::Event), the [`Writer`] and its
+//! The names used here: types that name events, an [`Event`](backstop_core::Event), the [`Writer`] and its
 //! [`Hook`]s, a [`BoundHandler`] with its [`Outcome`](backstop_core::Outcome) or
 //! [`Failure`](backstop_core::Failure), and the [`Status`](crate::store::Status) of a row.
 //!
@@ -30,7 +30,7 @@
 //!     }
 //! }
 //!
-//! /// A handler is anything that takes an event and says what became of it.
+//! /// A handler is anything that takes an event and gives an answer.
 //! struct Warehouse;
 //! impl Handler for Warehouse {
 //!     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
@@ -146,10 +146,10 @@ use mode::ModeKind;
 use report::Reporter;
 use sampling::{Sampler, Sampling};
 
-/// A running outbox: begins transactions, delivers what they appended, and shows what waits.
+/// A running outbox: begins transactions, delivers the events appended in them, and shows what waits.
 ///
-/// Cheap to clone; all clones are the same outbox. Ends with [`close`](Outbox::close), which lets
-/// handlers finish; what is not finished by then stays in the table and is delivered by the next start.
+/// Cheap to clone; all clones are the same outbox. Ends with [`close`](Outbox::close), which lets handlers finish;
+/// events that are not finished by then stay in the table and are delivered after the next start.
 ///
 /// ```
 /// use backstop_core::Event;
@@ -198,14 +198,14 @@ struct Inner {
 
 impl<DB: Supported> Outbox<DB> {
     /// An outbox for a process that has its table to itself: rows are delivered right after their commit,
-    /// and a poller catches what that misses. No row is ever locked.
+    /// and a poller finds the rows that this misses. No row is ever locked.
     ///
-    /// Like the other three it begins with the pool, so none is made without a database.
+    /// Like the other three it takes the pool first, so there is no outbox without a database.
     pub fn single_node(pool: sqlx::Pool<DB>) -> Builder<DB, SingleNode> {
         Builder::new(pool)
     }
 
-    /// An outbox for several processes on one table: rows belong to the node that wrote them for a short time,
+    /// An outbox for several processes on one table: for a short time a row belongs to the node that wrote it,
     /// and pollers claim rows before they deliver them. Needs [`claim_locking`](Builder::claim_locking).
     pub fn multi_node(pool: sqlx::Pool<DB>) -> Builder<DB, MultiNode> {
         Builder::new(pool)
@@ -261,7 +261,7 @@ impl<DB: Supported> Outbox<DB> {
         }
     }
 
-    /// The writer, for transactions that somebody else owns. It appends on a connection that it is given, and
+    /// The writer, for transactions that the outbox did not begin. It appends on a connection that it is given, and
     /// never without one.
     pub fn writer(&self) -> &Writer {
         &self.inner.writer
@@ -272,7 +272,7 @@ impl<DB: Supported> Outbox<DB> {
         self.inner.dead()
     }
 
-    /// Deletes old rows now, as the purge does at its interval. Tells how many; none if no purge is set.
+    /// Deletes old rows now, as the purge does at its interval. Returns how many; none if no purge is set.
     pub async fn purge(&self) -> Result<u64, Error> {
         match &self.inner.purge {
             Some(purge) => purge.run_once().await,
@@ -302,14 +302,14 @@ impl<DB: Supported> Outbox<DB> {
         self.inner.reporter.report().await
     }
 
-    /// The outbox as something that can be looked at, for a dashboard.
+    /// The outbox as a component that a dashboard can watch.
     pub fn inspect(&self) -> Arc<dyn Inspect> {
         Arc::new(Watched(self.inner.clone()))
     }
 
-    /// Stops purging, stops polling, lets the handlers finish within the drain time-out and writes what became
-    /// of their events. Each step runs whatever the one before said; closing again has no effect. Given up, it goes on by
-    /// itself, and whoever closes next waits for it.
+    /// Stops purging, stops polling, lets the handlers finish within the drain time-out and writes the results. Each
+    /// step runs even if the one before failed; closing again has no effect. If the caller stops waiting, closing
+    /// goes on by itself, and the next call waits for it.
     pub async fn close(&self) -> Result<(), Error> {
         let inner = self.inner.clone();
         let closed = tokio::spawn(async move { inner.close().await }).await;
@@ -343,7 +343,7 @@ impl Inner {
         started
     }
 
-    /// Wakes others where there may be others, and listens where there is a poller to wake.
+    /// Wakes other nodes if there can be any, and listens for wake-ups if there is a poller to wake.
     fn start_wake_ups(&self, mode: ModeKind, wake_ups: Arc<dyn WakeUps>, heard: bool) {
         if let (Some(poller), true) = (&self.poller, heard) {
             self.wake_up_loops.start_listening(wake_ups.clone(), poller.nudged(), poller.hears());
@@ -354,7 +354,7 @@ impl Inner {
     }
 
     async fn close(&self) -> Result<(), Error> {
-        // Held to the end, so that whoever closes second waits for the first.
+        // Held to the end, so that a second call waits for the first.
         let _closing = self.closing.lock().await;
         self.sampler.close().await;
         if let Some(purge) = &self.purge {
@@ -374,7 +374,7 @@ impl Inner {
         // Last, so that claims are kept alive while the handlers finish.
         if let Some(renewal) = &self.renewal {
             renewal.close().await;
-            // What was given back is for others to take at once.
+            // Other nodes can take at once what was given back.
             self.wake_others.ask();
         }
         self.wake_up_loops.close().await;

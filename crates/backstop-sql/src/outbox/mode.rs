@@ -1,4 +1,4 @@
-//! The four modes, each a type, so that a builder offers the settings that mean something in its mode.
+//! The four modes, each a type, so that a builder offers only the settings that have a meaning in its mode.
 
 /// The mode of [`Outbox::single_node`](super::Outbox::single_node): every setting of delivery, and no claims.
 ///
@@ -28,7 +28,7 @@ pub enum SingleNode {}
 /// # }
 /// ```
 ///
-/// Beside the Java framework, on a table whose moments are two hours ahead of UTC and do not say so:
+/// Beside the Java framework, on a table whose times are two hours ahead of UTC and carry no zone:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -42,7 +42,7 @@ pub enum SingleNode {}
 /// # }
 /// ```
 ///
-/// No other mode takes claims, so none may work there.
+/// No other mode claims rows, so no other mode may be used there.
 #[derive(Debug)]
 pub enum MultiNode {}
 

@@ -29,7 +29,7 @@ use cycle::Cycle;
 use sweep::Next;
 
 backstop_core::config! {
-    /// How a table is looked through.
+    /// How the poller looks for due rows.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Config {
         /// How long to rest between two looks at the table when there is nothing to do.
@@ -52,14 +52,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Claims rows under a name that is made up, so that several pollers can share the table. A claim older
-    /// than the time-out is forgotten. Defaults to taking no locks.
+    /// Claims rows under a generated name, so that several pollers can share the table. A claim older than the
+    /// time-out no longer counts. Defaults to claiming nothing.
     pub fn claim_locking(mut self, timeout: Duration) -> Self {
         (self.claims.enabled, self.claims.lock_timeout) = (true, timeout);
         self
     }
 
-    /// [`claim_locking`](Self::claim_locking) under a name of one's own, at most 128 characters.
+    /// [`claim_locking`](Self::claim_locking) under your own name, of at most 128 characters.
     pub fn claim_locking_as(mut self, owner: impl Into<String>, timeout: Duration) -> Self {
         self.claims.owner_id = Some(owner.into());
         self.claim_locking(timeout)
@@ -108,7 +108,7 @@ impl Looking {
 /// How long rows that were just scheduled are gathered before the table is looked at for them.
 const GATHER: Duration = Duration::from_millis(10);
 
-/// What a [`Poller`] hands due events to. A function of event and attempts is one.
+/// What a [`Poller`] hands due events to. A function that takes an event and its attempts is one.
 pub trait PollHandler: Send + Sync + 'static {
     /// Takes an event and how many attempts have failed. False means that there is no room: the cycle ends,
     /// and the event comes again.
@@ -127,23 +127,23 @@ pub trait PollHandler: Send + Sync + 'static {
         self.handle(event, attempts, claim)
     }
 
-    /// How many events it would take now. Without room the table is not even looked at.
+    /// How many events it would take now. If there is no room, the poller does not look at the table.
     fn available_capacity(&self) -> usize {
         usize::MAX
     }
 
-    /// How many due events it holds already: so many more are read, so that they do not hide the others.
+    /// How many due events it holds already: that many more rows are read, so that they do not hide the others.
     fn held(&self) -> usize {
         0
     }
 
-    /// Waits until there is room again, so that a backlog does not wait for the interval. Unless it is
-    /// written, the interval is waited for.
+    /// Waits until there is room again, so that a backlog does not wait for the interval. If this method is not
+    /// written, it does.
     fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// Waits until a row was scheduled ahead, which may be due before whatever the poller waits for.
+    /// Waits until a row is given a later time, which may come before the moment that the poller waits for.
     fn scheduled(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -273,8 +273,8 @@ impl Poller {
         self.hears.clone()
     }
 
-    /// Stops polling, after the cycle that is under way. Closing again has no effect; given up, whoever closes next waits
-    /// for that cycle.
+    /// Stops polling, after the cycle that is under way. Closing again has no effect; if the caller stops waiting,
+    /// the next call waits for that cycle.
     pub async fn close(&self) {
         self.lifecycle.close("poller").await;
     }
@@ -318,7 +318,7 @@ async fn poll_until(
             let _ = shutdown.interrupts(timeout(pause, nudged.notified())).await;
             continue;
         }
-        // Whoever is woken again and again need not ask each time when it has to wake by itself.
+        // A loop that is woken again and again need not ask each time when it must wake by itself.
         let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest()), &mut woken)).await;
         if matches!(awake, Some(Err(_))) {
             let ahead = cycle.lock().await.next_due().await;

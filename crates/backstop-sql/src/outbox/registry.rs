@@ -36,11 +36,11 @@ pub struct Registry {
 #[derive(Default)]
 struct Routes {
     of: HashMap<String, HashMap<String, Route>>,
-    /// For all that no other is for.
+    /// For all events that have no other handler.
     rest: Option<Route>,
 }
 
-/// A handler, and the name of the way to it.
+/// A handler, and the name of its route.
 #[derive(Clone)]
 pub(super) struct Route {
     pub(super) name: Arc<str>,
@@ -110,7 +110,7 @@ impl Registry {
         self.register(GLOBAL, event_type, handler)
     }
 
-    /// Registers the handler of all events that no other handler is for; without one they are dead at once. A second one is
+    /// Registers the handler of all events that have no other handler; without it they are dead at once. A second one is
     /// an error.
     pub fn otherwise<By>(&self, handler: impl IntoHandler<By>) -> Result<(), Error> {
         let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +132,7 @@ impl Registry {
         Some(self.route(aggregate_type, event_type)?.handler)
     }
 
-    /// The way of a pair, if there is one.
+    /// The route of a pair, if there is one.
     pub(super) fn route(&self, aggregate_type: &str, event_type: &str) -> Option<Route> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let own = routes.of.get(aggregate_type).and_then(|of| of.get(event_type));

@@ -80,8 +80,8 @@ impl Reporter {
         match feed.gate().trouble() {
             None => Health::Up,
             Some(Trouble { events, error, shut: true }) => Health::Down(format!(
-                "deliveries stand still: {events} handled events cannot be recorded as handled, and would be delivered \
-                 again: {error}"
+                "deliveries are stopped: {events} handled events cannot be recorded as handled, and would be \
+                 delivered again: {error}"
             )),
             Some(Trouble { events, error, shut: false }) => Health::Degraded(format!(
                 "{events} handled events cannot be recorded as handled; trying again: {error}"
@@ -115,10 +115,10 @@ impl Reporter {
         let metrics = &self.metrics;
         let flow = |name, meaning, total| Flow { name, meaning, total };
         vec![
-            flow("delivered", "Handled, and so recorded.", metrics.dispatch_success.total()),
+            flow("delivered", "Handled, and recorded as done.", metrics.dispatch_success.total()),
             flow("failed", "Failed, and will be tried again.", metrics.dispatch_failure.total()),
             flow("deferred", "Deferred by the handler.", metrics.dispatch_deferred.total()),
-            flow("buried", "Given up: no further try.", metrics.dispatch_dead.total()),
+            flow("buried", "Given up: no further attempt.", metrics.dispatch_dead.total()),
             flow("replayed", "Dead, and set back to be delivered again.", metrics.replay.total()),
             flow("redriven", "Dead, and done since its letter has arrived.", metrics.redrive.total()),
             flow("discarded", "Dead, and deleted by an operator.", metrics.discard.total()),

@@ -1,4 +1,4 @@
-//! The settler: gathers what became of events and writes it down, many in one statement.
+//! The settler: gathers the results of events and writes them, many in one statement.
 
 mod stuck;
 
@@ -21,10 +21,10 @@ use crate::Error;
 use crate::store::{At, Settle, Status, Store};
 use stuck::Stuck;
 
-/// At most so many settlements are written at once.
+/// At most this many settlements are written at once.
 const BATCH: usize = 500;
 
-/// So many are written at once; for fewer, others are waited for, but not longer than this.
+/// This many are written at once; if there are fewer, the settler waits for others, but not longer than this.
 const ENOUGH: usize = 50;
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -32,17 +32,17 @@ const GATHER: Duration = Duration::from_millis(2);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest wait in strict order, where nothing else goes on before what the database refuses.
+/// The longest wait in strict order, where nothing else goes on while the database refuses a settlement.
 const LONGEST_PAUSE_IN_ORDER: Duration = Duration::from_secs(30);
 
-/// At most so many events are named in one line of the log.
+/// At most this many events are named in one line of the log.
 const MOST_NAMED: usize = 20;
 
 /// What is said of a statement that changed nothing.
 const SWALLOWED: &str =
     "the database took the statement and changed no row; look for a trigger or a rule on the table";
 
-/// A settlement on its way to the table, with what is needed to tell about it. The payload is not: it would be kept in
+/// A settlement on its way to the table, with what is needed to log it. The payload is left out: it would be kept in
 /// memory for as long as the database takes.
 #[derive(Debug)]
 pub(super) struct Settled {
@@ -74,12 +74,12 @@ impl Settled {
         }
     }
 
-    /// Settlements that lead to one status are written and told of together.
+    /// Settlements that lead to the same status are written and reported together.
     fn status(&self) -> Status {
         Status::of(&self.settle.settlement)
     }
 
-    /// Whether what became of the event is still this node's to tell. That one was handled well always is.
+    /// Whether this node may still record the result of the event. It may always record that an event was handled.
     fn may_be_told(&self) -> bool {
         self.settle.settlement == Settlement::Done || self.lease.stands()
     }
@@ -153,7 +153,7 @@ struct Writing {
     stuck: Stuck,
 }
 
-/// What settlements the database did not take, by the ids of their events, and why.
+/// Which settlements the database did not take, by the ids of their events, and why.
 type Refused = HashMap<String, String>;
 
 impl Writing {
@@ -238,8 +238,8 @@ impl Writing {
         }
     }
 
-    /// Writes settlements of one kind. What the database refuses is tried one by one, since one that cannot be written
-    /// must not take the others with it.
+    /// Writes settlements of one kind. If the database refuses them, they are tried one by one, since one that cannot
+    /// be written must not hold back the others.
     async fn settle(&mut self, group: &[&Settled], refused: &mut Refused) {
         let Some(error) = self.write(group, false, refused).await else { return };
         tracing::warn!(%error, events = group.len(), "cannot record the results of events; trying them one by one");
@@ -253,8 +253,8 @@ impl Writing {
         }
     }
 
-    /// Writes settlements one after the other, each until the database takes it. Nothing is delivered meanwhile: what
-    /// came later would be settled before what came earlier is.
+    /// Writes settlements one after the other, each until the database takes it. Nothing is delivered meanwhile: a
+    /// later event would be settled before an earlier one.
     async fn settle_in_order(&mut self, group: &[&Settled]) {
         let mut left = group.to_vec();
         let (mut pause, mut refused) = (FIRST_PAUSE, Refused::new());
@@ -271,7 +271,7 @@ impl Writing {
                 tracing::error!(
                     error,
                     event_id,
-                    "the database refuses to record the results of events; deliveries stand still until it accepts them"
+                    "the database refuses to record the results of events; deliveries are stopped until it accepts them"
                 );
             }
             if self.closing.interrupts(tokio::time::sleep(pause)).await.is_none() {
@@ -281,9 +281,9 @@ impl Writing {
         }
     }
 
-    /// Writes settlements of one kind, and tells the error with which the database refuses all of them. Those that it
-    /// takes without changing a row are `refused`. While it is unavailable, or too busy, they are kept and written when it is
-    /// back.
+    /// Writes settlements of one kind, and returns the error with which the database refuses all of them. Those that
+    /// it takes without changing a row are `refused`. While it is unavailable, or too busy, they are kept and written
+    /// when it is back.
     async fn write(
         &mut self,
         group: &[&Settled],
@@ -352,7 +352,7 @@ impl Writing {
         writing.catch_unwind().await.unwrap_or(Err(Error::State("the store panicked")))
     }
 
-    /// Tells of settlements of one kind, of which so many took effect. Only what did is counted.
+    /// Logs and counts settlements of one kind, of which `changed` took effect. Only those are counted.
     fn told(&self, group: &[&Settled], changed: u64) {
         let Some(first) = group.first() else { return };
         self.count(&first.settle.settlement, changed);
@@ -388,8 +388,8 @@ impl Writing {
         }
     }
 
-    /// Records how long events took from their creation, as the wall clock tells it: another process may have created them.
-    /// Where some came too late nobody knows which, so the first stand for as many as took effect.
+    /// Records how long events took from their creation, by the wall clock: another process may have created them. If
+    /// some came too late nobody knows which, so the first ones are counted, as many as took effect.
     fn measure(&self, done: &[&Settled], changed: u64) {
         let now = SystemClock.now();
         for settled in done.iter().take(usize::try_from(changed).unwrap_or(usize::MAX)) {

@@ -42,13 +42,13 @@ pub enum Status {
 }
 
 backstop_core::choice! {
-    /// What becomes of a row whose event was handled.
+    /// What happens to a row whose event was handled.
     #[derive(Default)]
     pub enum Done {
-        /// It stays as DONE until it is purged: what was delivered can be looked up.
+        /// It stays as DONE until it is purged, so delivered events can be looked up.
         #[default]
         Keep = "keep",
-        /// It is deleted at once: the table stays small, and nothing tells of what was delivered.
+        /// It is deleted at once: the table stays small and keeps no trace of delivered events.
         Delete = "delete",
     }
 }
@@ -60,11 +60,11 @@ pub struct Due<'a> {
     pub at: At,
     /// Rows younger than this are not read.
     pub skip_recent: Duration,
-    /// At most so many.
+    /// At most this many.
     pub limit: u32,
-    /// Which of more than that.
+    /// Which ones, if there are more.
     pub order: Order,
-    /// Only rows behind this place in the order of [`Order::Due`]: what came before was read already.
+    /// Only rows after this place in the order of [`Order::Due`]: those before it were read already.
     pub after: Option<&'a Place>,
 }
 
@@ -79,8 +79,7 @@ pub struct Place {
     pub id: String,
 }
 
-/// Which due rows are chosen when there are more than wanted. They are handed on as they were created
-/// either way.
+/// Which due rows are chosen when there are more than wanted. Either way they are handed on in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
     /// Those that have been due the longest.
@@ -92,8 +91,8 @@ pub enum Order {
 
 /// A right to settle one row: who took it, and the number of the claim.
 ///
-/// The number is raised by each claim of the row, so that a node which lost its claim cannot settle
-/// what the next owner is delivering, even if that owner is itself.
+/// The number is raised by each claim of the row, so that a node that lost its claim cannot settle what the next
+/// owner is delivering, even if the next owner is that same node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The node that claimed the row.
@@ -133,7 +132,7 @@ pub struct Row {
     pub due_at: Option<Timestamp>,
     /// When it was created, if that can be read.
     pub created_at: Option<Timestamp>,
-    /// The key of a row whose id is not text, so that it can be reached all the same. Its `id` only shows it.
+    /// The key of a row whose id is not text, so that the row can still be reached. Its `id` is only for display.
     pub key: Option<Vec<u8>>,
     /// The event, or why its row cannot be decoded.
     pub event: Result<Event, String>,
@@ -146,14 +145,14 @@ impl Row {
     }
 }
 
-/// What becomes of one row.
+/// What is written to one row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
     /// The event's id.
     pub id: String,
     /// The claim under which it was delivered: the row is not changed if the claim is no longer valid.
     pub claim: Option<Claim>,
-    /// How many tries had failed before. If given, a retry is counted only while the row says the same, so
+    /// How many attempts had failed before. If given, a retry is counted only while the row says the same, so
     /// that it counts once however often it is written.
     pub attempts: Option<u32>,
     /// Without a claim, how often the row had been claimed or replayed when it was read: if given, a row that was
@@ -163,7 +162,7 @@ pub struct Settle {
     pub settlement: Settlement,
 }
 
-/// When the table has to be looked at again.
+/// When to look at the table again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextDue {
     /// When the question was answered, by the database's clock.
@@ -375,8 +374,9 @@ pub trait Store: Send + Sync + 'static {
     /// Reads due rows without taking them. Only safe where one node reads the table.
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-    /// When the next pending row becomes due that was scheduled ahead at the moment `since`, by the database's clock:
-    /// one that has become due meanwhile is told too. A store that cannot tell leaves it to the poller's interval.
+    /// When the next of the pending rows becomes due that were still in the future at the moment `since`, by the
+    /// database's clock. One that has become due meanwhile counts too. A store that cannot tell leaves it to the
+    /// poller's interval.
     fn next_due(&self, _at: At, _since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
         Box::pin(async { Ok(None) })
     }
@@ -387,7 +387,7 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Which of these events are in the table, as the caller's transaction sees it or, without one, as everybody
-    /// does. An error [`Error::RolledBack`] says that the caller's transaction is none any more. A store that cannot
+    /// does. The error [`Error::RolledBack`] says that the caller's transaction has ended. A store that cannot
     /// tell says all.
     fn present<'a>(
         &'a self,
@@ -421,12 +421,12 @@ pub trait Store: Send + Sync + 'static {
         due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-    /// Gives claimed rows back, for any node to take at once, and tells how many. Rows that somebody else holds, as in
-    /// a transaction that has not committed, are passed over.
+    /// Gives claimed rows back, for any node to take at once, and returns how many. Rows that somebody else has
+    /// locked, such as in a transaction that has not committed, are passed over.
     fn release<'a>(&'a self, rows: &'a [(String, Claim)]) -> BoxFuture<'a, Result<u64, Error>>;
 
-    /// Makes claims as new as if they had just been taken, and tells of which rows, by their ids. Rows that somebody
-    /// else holds for the moment are passed over. A store whose claims never run out has nothing to do, and says all.
+    /// Makes claims as new as if they had just been taken, and returns the ids of their rows. Rows that somebody else
+    /// has locked at the moment are passed over. A store whose claims never run out has nothing to do, and says all.
     fn renew<'a>(
         &'a self,
         _at: At,
@@ -440,18 +440,18 @@ pub trait Store: Send + Sync + 'static {
         Box::pin(async { Ok(rows.iter().map(|(id, _)| id.clone()).collect()) })
     }
 
-    /// Writes what became of rows, one statement for all that end alike, and tells how many were changed. Fewer
-    /// than given means that some had been settled already or belong to somebody else by now. Saying the same
-    /// twice changes nothing the second time, if the attempts are given.
+    /// Writes settlements, with one statement for all rows that end alike, and returns how many rows were changed.
+    /// Fewer than given means that some had been settled already or belong to another node by now. Writing the same
+    /// settlement twice changes nothing the second time, if the attempts are given.
     fn settle<'a>(&'a self, at: At, settles: &'a [Settle]) -> BoxFuture<'a, Result<u64, Error>>;
 
-    /// Which of these settlements a row still waits for, by their ids: said after [`settle`](Self::settle) it means
-    /// that the database took the statement and changed nothing. A store that cannot tell says none.
+    /// Which of these settlements are still missing from their rows, by their ids. After [`settle`](Self::settle)
+    /// this means that the database accepted the statement and changed nothing. A store that cannot tell says none.
     fn unsettled<'a>(&'a self, _settles: &'a [Settle]) -> BoxFuture<'a, Result<Vec<String>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Buries rows that cannot be decoded, and tells how many were changed.
+    /// Buries rows that cannot be decoded, and returns how many were changed.
     fn bury_unreadable<'a>(&'a self, at: At, rows: &'a [Unreadable]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move {
             let settles: Vec<_> = rows.iter().map(Unreadable::settle).collect();
@@ -470,7 +470,7 @@ pub trait Store: Send + Sync + 'static {
     /// The rows that an operator should look at first: the dead, then those that retry, the latest in front.
     fn troubled(&self, limit: u32) -> BoxFuture<'_, Result<Vec<Troubled>, Error>>;
 
-    /// Dead events, the oldest first, from behind a place on.
+    /// Dead events, the oldest first, starting after a place.
     fn query_dead<'a>(
         &'a self,
         filter: &'a DeadFilter,
@@ -481,7 +481,7 @@ pub trait Store: Send + Sync + 'static {
     /// How many dead events there are.
     fn count_dead<'a>(&'a self, filter: &'a DeadFilter) -> BoxFuture<'a, Result<u64, Error>>;
 
-    /// Sets dead events back to NEW, as if they had never been tried, and tells how many were dead.
+    /// Sets dead events back to NEW, with no attempts used, and returns how many were dead.
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>>;
 
     /// Sets dead events to DONE, because their dead letters have arrived, and tells how many were dead. A store without

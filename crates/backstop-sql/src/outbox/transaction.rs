@@ -12,12 +12,12 @@ use crate::{Error, Supported};
 
 /// A database transaction with an outbox. Derefs to the connection, so business statements run on it.
 ///
-/// Dropped without [`commit`](Transaction::commit) it rolls back, and its events are gone with it.
+/// If it is dropped without [`commit`](Transaction::commit), it rolls back, and its events are gone.
 pub struct Transaction<DB: Supported> {
     /// `None` once it has ended.
     open: Option<sqlx::Transaction<'static, DB>>,
     writer: Writer,
-    /// Whether a statement ran of which nobody knows here what it did to the transaction.
+    /// Whether a statement ran whose effect on the transaction is not known here.
     unsure: bool,
     endings: Endings,
 }
@@ -37,8 +37,8 @@ impl<DB: Supported> Transaction<DB> {
         Self { open: Some(transaction), writer, unsure: false, endings: Endings::default() }
     }
 
-    /// Appends an event and gives back its id, or none if a hook held it back. It exists from the commit on,
-    /// or never.
+    /// Appends an event and returns its id, or `None` if a hook left it out. The event exists from the commit on, or
+    /// never if there is none.
     pub async fn append(&mut self, event: Event) -> Result<Option<String>, Error> {
         Ok(self.append_all(vec![event]).await?.pop())
     }
@@ -53,13 +53,13 @@ impl<DB: Supported> Transaction<DB> {
         self.append(event).await
     }
 
-    /// Appends events as one batch and gives back the ids of the rows inserted, in order.
+    /// Appends events as one batch and returns the ids of the rows inserted, in order.
     pub async fn append_all(&mut self, events: Vec<Event>) -> Result<Vec<String>, Error> {
         let transaction = self.open.as_mut().ok_or(Error::NoTransaction)?;
         let before = std::mem::replace(&mut self.unsure, true);
         let appended = self.writer.append_all(&mut **transaction, events).await?;
         let ids = appended.ids();
-        // An insert tells that the transaction is open, and nothing of events that were appended before.
+        // An insert shows that the transaction is open, and says nothing about events that were appended before.
         let tells = !ids.is_empty() && self.endings.appended.is_empty();
         self.unsure = before && !tells;
         if !ids.is_empty() {
@@ -79,14 +79,14 @@ impl<DB: Supported> Transaction<DB> {
     }
 
     /// Commits, and hands the appended events to their handlers. An event that finds the hot queue full is
-    /// delivered by the poller: a commit never waits for it and never fails for it.
+    /// delivered by the poller: a commit never waits for the queue and never fails because of it.
     ///
     /// If the transaction has ended already, because a statement in it failed and its error was ignored, or because one
-    /// commits by itself as `CREATE TABLE` does on MySQL, this is [`Error::RolledBack`]: drivers would say `Ok`. What a
-    /// rolled-back savepoint has undone is not delivered.
+    /// commits by itself as `CREATE TABLE` does on MySQL, this is [`Error::RolledBack`]: drivers would say `Ok`.
+    /// Events that a rolled-back savepoint has undone are not delivered.
     ///
-    /// If the database's answer is lost nobody knows whether the commit happened. It then counts as failed
-    /// here; if it did happen, the poller delivers the events.
+    /// If the database's answer is lost, nobody knows whether the commit happened. This call then returns an error;
+    /// if the commit did happen, the poller delivers the events.
     pub async fn commit(mut self) -> Result<(), Error> {
         let mut transaction = self.open.take().ok_or(Error::NoTransaction)?;
         // If this future is dropped while it waits, the drop below tells the hooks of a rollback.

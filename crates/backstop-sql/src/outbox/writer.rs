@@ -17,8 +17,8 @@ use crate::store::{Born, Store};
 
 /// Appends events on a connection that is in a transaction.
 ///
-/// [`Outbox::begin`](super::Outbox::begin) does it for transactions of its own. Whoever owns the
-/// transaction calls the writer with it, and after the commit says so with the token it got:
+/// [`Outbox::begin`](super::Outbox::begin) does this for its own transactions. If the transaction is yours, call the
+/// writer with it, and report the commit with the token that you got:
 ///
 /// ```
 /// use backstop_core::Event;
@@ -134,12 +134,13 @@ impl fmt::Debug for Writer {
     }
 }
 
-/// Events that a transaction holds. Say what became of it; dropped without a word, it only means that the
-/// poller finds the events, if they were committed. While this is kept, the poller of this process leaves them alone.
+/// Events that a transaction holds. Say whether the transaction committed. If this is dropped without saying so, the
+/// poller finds the events if they were committed. While this is kept, the poller of this process does not deliver
+/// them.
 #[must_use = "call `committed` after the commit, so that delivery begins at once"]
 #[derive(Debug)]
 pub struct Appended {
-    /// None once it was said what became of them.
+    /// Empty once it was said whether they were committed.
     events: Vec<Event>,
     /// Known to the hot path, where there is one.
     writing: Option<Writing>,
@@ -147,7 +148,7 @@ pub struct Appended {
 }
 
 impl Appended {
-    /// The ids of the rows inserted, in order; none if a hook held the events back.
+    /// The ids of the rows inserted, in order; none if a hook left the events out.
     pub fn ids(&self) -> Vec<String> {
         self.events.iter().map(|event| event.id().to_owned()).collect()
     }
@@ -157,8 +158,8 @@ impl Appended {
         self.events.len()
     }
 
-    /// The transaction has committed: delivery begins. What is not in the table all the same, because the transaction
-    /// or a part of it was rolled back, is not delivered.
+    /// The transaction has committed: delivery begins. Events that are nevertheless not in the table, because the
+    /// transaction or a part of it was rolled back, are not delivered.
     pub fn committed(mut self) {
         let events = std::mem::take(&mut self.events);
         self.after_commit(&events);
@@ -186,7 +187,7 @@ impl Appended {
         }
     }
 
-    /// The transaction has rolled back: the events never were.
+    /// The transaction has rolled back: the events never existed.
     pub fn rolled_back(mut self) {
         let events = std::mem::take(&mut self.events);
         self.after_rollback(&events);
@@ -217,7 +218,7 @@ impl Appended {
     }
 }
 
-/// Dropped without a word.
+/// Dropped without saying whether the transaction committed.
 impl Drop for Appended {
     fn drop(&mut self) {
         if !self.events.is_empty() {

@@ -45,10 +45,9 @@ impl DatabaseKind {
         Ok(kind)
     }
 
-    /// All migrations for a table of that name as one SQL text, for whoever runs them with a tool of their
-    /// own: in `psql`, `mysql` or `sqlite3`, or copied into the migrations of another tool. It may be run on
-    /// a table that is there already, and leaves behind what [`Store::migrate`](crate::store::Store::migrate)
-    /// would have.
+    /// All migrations for a table of that name as one SQL text, for those who run them with their own tool: in
+    /// `psql`, `mysql` or `sqlite3`, or copied into the migrations of another tool. It may be run on a table that
+    /// exists already, and has the same effect as [`Store::migrate`](crate::store::Store::migrate).
     ///
     /// ```
     /// use backstop_sql::{TableName, store::DatabaseKind};

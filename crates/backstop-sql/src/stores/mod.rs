@@ -114,8 +114,8 @@ pub trait Supported: sqlx::Database<Connection: Connection> {
     #[doc(hidden)]
     fn connections(pool: sqlx::Pool<Self>) -> Arc<dyn Connections>;
 
-    /// Connections beside the pool, opened when they are needed, for what must not wait for the application. None where more
-    /// of them would help nobody.
+    /// Connections beside the pool, opened when they are needed, for what must not wait for the application. None if
+    /// more connections would not help.
     #[doc(hidden)]
     fn reserve(_pool: &sqlx::Pool<Self>) -> Option<Arc<dyn Connections>> {
         None
@@ -126,13 +126,13 @@ pub trait Supported: sqlx::Database<Connection: Connection> {
     fn begin(pool: &sqlx::Pool<Self>)
     -> BoxFuture<'_, Result<sqlx::Transaction<'static, Self>, sqlx::Error>>;
 
-    /// The wake-ups of a table, if the database has such a thing.
+    /// The wake-ups of a table, if the database supports them.
     #[doc(hidden)]
     fn wake_ups(_pool: &sqlx::Pool<Self>, _table: &TableName) -> Option<Arc<dyn WakeUps>> {
         None
     }
 
-    /// Takes the right to deliver from a table, or tells that somebody else has it.
+    /// Takes the right to deliver from a table, or says that somebody else has it.
     #[doc(hidden)]
     fn right<'a>(
         pool: &'a sqlx::Pool<Self>,

@@ -44,7 +44,7 @@ impl Form {
         }
         let Some(query) = query else { return Ok(()) };
         if self.names_server && query.contains('@') && !place.contains('@') {
-            return Err(wrong(format!("an @ stands behind its ?; {ENCODE}")));
+            return Err(wrong(format!("there is an @ after its ?; {ENCODE}")));
         }
         self.check_query(query).map_err(wrong)
     }
@@ -70,13 +70,13 @@ impl Form {
             // A driver would take the password for a part of the file's name.
             let at = place.rfind('@').filter(|at| place[..*at].contains(':'));
             return at.map_or(Ok(()), |_| {
-                Err("a file's path is wanted, and this looks like a server with a user")
+                Err("it must be the path of a file, and this looks like a server with a user")
             });
         }
         let Some(behind) = behind else { return Err("two slashes must follow its first colon") };
         match behind.split_once('/') {
             Some((_, path)) if path.contains('@') => {
-                Err("an @ stands behind its host; in a user name or password write / as %2F and @ as %40")
+                Err("there is an @ after its host; in a user name or password write / as %2F and @ as %40")
             }
             _ => Ok(()),
         }
@@ -245,9 +245,9 @@ mod tests {
         for (url, part) in [
             ("db:u:hunter2@h/d", "two slashes"),
             ("db:/u:hunter2@h/d", "two slashes"),
-            ("db://u:12/hunter2@h/d", "an @ stands behind its host"),
-            ("db://u:12?hunter2@h/d", "an @ stands behind its ?"),
-            ("db://u:12?options=hunter2@h/d", "an @ stands behind its ?"),
+            ("db://u:12/hunter2@h/d", "there is an @ after its host"),
+            ("db://u:12?hunter2@h/d", "there is an @ after its ?"),
+            ("db://u:12?options=hunter2@h/d", "there is an @ after its ?"),
             ("db://v@u:12?hunter2=@h/d", "a parameter that is not known"),
             ("db://u:12#hunter2@h/d", "a # in it"),
             ("db://h/d?hunter2", "a parameter that is not known"),

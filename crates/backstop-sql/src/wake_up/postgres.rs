@@ -10,10 +10,10 @@ use tokio::time::timeout;
 use super::WakeUps;
 use crate::{BoxFuture, Error, TableName};
 
-/// How long a wake-up of our own may take to arrive before we take it that none does.
+/// How long our own wake-up may take to arrive before we conclude that none does.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// A connection that has been silent for so long is asked whether it is still there, and must answer.
+/// A connection that has been silent for this long is asked whether it is still there, and must answer.
 const SILENT: Duration = Duration::from_secs(30);
 const ANSWER: Duration = Duration::from_secs(5);
 
@@ -106,8 +106,9 @@ impl Channel {
 }
 
 fn pooled() -> sqlx::Error {
-    let why = "no wake-up arrives, as behind a pooler that shares connections between transactions; \
-               if there is one, say so with `behind_pooler`";
+    let why = "no wake-up arrives, which is what happens behind a pooler that shares connections between \
+               transactions; if there is one, set `behind_pooler` (in a settings file `database.behind-pooler: \
+               true`)";
     sqlx::Error::Protocol(why.to_owned())
 }
 

@@ -46,7 +46,7 @@ backstop_testkit::suite! {
         let still = async || matches!(outbox.report().await.health, Health::Down(_));
         eventually("deliveries to stand still", still).await;
         let Health::Down(why) = outbox.report().await.health else { panic!("it is up") };
-        assert!(why.contains("changed no row") && why.contains("stand still"), "{why}");
+        assert!(why.contains("changed no row") && why.contains("deliveries are stopped"), "{why}");
         tokio::time::sleep(SOON * 2).await; // the one that was in a worker's hands is handled
         let handled = recorder.ids().len();
         tokio::time::sleep(SOON * 10).await; // many looks of the poller

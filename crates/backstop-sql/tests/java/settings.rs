@@ -35,7 +35,7 @@ async fn a_zone_beside_a_store_of_ones_own_is_not_forgotten_silently() {
     let pool = backstop_sql::sqlite::open(database.path()).await.unwrap();
     let own = Arc::new(SqlStore::on(pool.clone(), TableName::default()));
     let told = refusal(Outbox::writer_only(pool).store(own).time_zone("+02:00")).await;
-    let rule = "setting database.time-zone means nothing with a store of your own: give it to that store";
+    let rule = "setting database.time-zone has no effect with a store of your own: give it to that store";
     assert_eq!(told.to_string(), rule);
 }
 

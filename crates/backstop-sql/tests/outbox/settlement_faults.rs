@@ -227,7 +227,7 @@ database_suite! {
             until_status(&shop, good, DONE).await;
         }
         outbox.close().await.unwrap();
-        assert!(logs.having(Level::ERROR, "stand still").is_empty(), "{}", logs.all());
+        assert!(logs.having(Level::ERROR, "deliveries are stopped").is_empty(), "{}", logs.all());
     }
 }
 

@@ -176,6 +176,6 @@ async fn a_pipe_is_no_database_and_no_certificate() {
     ] {
         let connect = SqlStore::connect(&url, TableName::default());
         let error = tokio::time::timeout(AT_ONCE, connect).await.expect("it waits").unwrap_err();
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 }

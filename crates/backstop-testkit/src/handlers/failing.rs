@@ -9,7 +9,7 @@ use backstop_core::{Event, Failure, Handler, Outcome};
 
 use crate::lock;
 
-/// Fails so many times for each event, then succeeds.
+/// Fails a number of times for each event, then succeeds.
 ///
 /// ```
 /// use backstop_core::{Event, Failure, Handler, Outcome};
@@ -60,7 +60,7 @@ impl Failing {
         self
     }
 
-    /// Who answers once the failures are over. Defaults to [`Outcome::Done`].
+    /// The handler that answers once the failures are over. Defaults to [`Outcome::Done`].
     pub fn then(mut self, handler: impl Handler) -> Self {
         self.then = Some(SharedHandler::new(handler));
         self

@@ -1,4 +1,4 @@
-//! A handler that remembers what came, and tells when enough has.
+//! A handler that remembers what came, and signals when enough has come.
 
 use std::fmt;
 use std::panic::Location;
@@ -50,7 +50,7 @@ pub struct Answer {
 struct Seen {
     events: Mutex<Vec<Event>>,
     answers: Mutex<Vec<Answer>>,
-    /// How many events and answers there are; a state, so that whoever waits late misses nothing.
+    /// How many events and answers there are; a state, so that a late waiter misses nothing.
     counts: watch::Sender<(usize, usize)>,
 }
 
@@ -95,7 +95,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// If they do not come in time; the message lists what had come.
+    /// If they do not come in time; the message lists those that came.
     #[track_caller]
     pub fn until(&self, count: usize) -> impl Future<Output = Vec<Event>> + '_ {
         let caller = Location::caller();
@@ -109,7 +109,7 @@ impl Recording {
     ///
     /// # Panics
     ///
-    /// If they are not given in time; the message lists what had come.
+    /// If they are not given in time; the message lists those that came.
     #[track_caller]
     pub fn until_answered(&self, count: usize) -> impl Future<Output = Vec<Answer>> + '_ {
         let caller = Location::caller();
@@ -160,7 +160,7 @@ impl Handler for Recording {
     }
 }
 
-/// Reads as the end of a sentence: what a failed wait tells.
+/// Reads as the end of a sentence, in the message of a failed wait.
 impl fmt::Debug for Recording {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (events, answers) = (self.events(), self.answers());

@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::PATIENCE;
 
-/// Takes long to answer, and tells when it began.
+/// Takes long to answer, and signals when it begins.
 ///
 /// With a gate nothing depends on how fast the machine is:
 ///
@@ -68,7 +68,7 @@ impl Slow {
         Self { wait, then: None, work: watch::Sender::default() }
     }
 
-    /// Who answers after the wait. Defaults to [`Outcome::Done`].
+    /// The handler that answers after the wait. Defaults to [`Outcome::Done`].
     pub fn then(mut self, handler: impl Handler) -> Self {
         self.then = Some(SharedHandler::new(handler));
         self

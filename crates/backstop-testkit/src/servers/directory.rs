@@ -27,12 +27,12 @@ pub fn directory() -> Directory {
 }
 
 impl Directory {
-    /// Where it lies.
+    /// Its path.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 
-    /// Where a file of that name lies, or would lie, in it.
+    /// The path of a file of that name in it, whether it exists or not.
     pub fn file(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path().join(name)
     }

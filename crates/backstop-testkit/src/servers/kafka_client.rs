@@ -26,7 +26,7 @@ pub struct FoundRecord {
     pub key: Option<String>,
     /// Its value.
     pub value: String,
-    /// Its headers; each name stands once.
+    /// Its headers; each name appears once.
     pub headers: BTreeMap<String, String>,
 }
 

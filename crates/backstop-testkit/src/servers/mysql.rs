@@ -40,7 +40,7 @@ pub struct MysqlDatabase {
 ///
 /// # Panics
 ///
-/// If the server answers but lets us make no database.
+/// If the server answers but does not let us create a database.
 pub async fn mysql() -> Option<MysqlDatabase> {
     fresh(&SERVICE).await
 }

@@ -14,7 +14,7 @@ use crate::url;
 pub(super) const SERVICE: Service =
     Service { label: "PostgreSQL", folder: "postgres", variable: "BACKSTOP_TEST_POSTGRES_URL" };
 
-/// A fresh PostgreSQL database, dropped with whoever is still connected when this value is dropped.
+/// A fresh PostgreSQL database. When this value is dropped, so is the database, with all its connections.
 ///
 /// ```no_run
 /// # backstop_testkit::suite::block_on(async {
@@ -37,7 +37,7 @@ pub struct PostgresDatabase {
 ///
 /// # Panics
 ///
-/// If the server answers but lets us make no database.
+/// If the server answers but does not let us create a database.
 pub async fn postgres() -> Option<PostgresDatabase> {
     static TIDIED: AtomicBool = AtomicBool::new(false);
     let server_url = SERVICE.place()?;

@@ -9,8 +9,8 @@ use super::left_behind;
 use super::name;
 use super::postgres::SERVICE;
 
-/// A fresh schema in the database of `BACKSTOP_TEST_POSTGRES_URL`, dropped with whoever still works in it when this value
-/// is dropped.
+/// A fresh schema in the database of `BACKSTOP_TEST_POSTGRES_URL`. When this value is dropped, so is the schema, with
+/// the sessions that still use it.
 ///
 /// It is made and dropped in milliseconds, while a server writes all its buffers to disk when a
 /// [database](super::postgres()) is dropped. Whatever is named without a schema is looked for in this one alone.
@@ -35,7 +35,7 @@ pub struct PostgresSchema {
 ///
 /// # Panics
 ///
-/// If the server answers but lets us make no schema.
+/// If the server answers but does not let us create a schema.
 pub async fn postgres_schema() -> Option<PostgresSchema> {
     static TIDIED: AtomicBool = AtomicBool::new(false);
     let server_url = SERVICE.place()?;

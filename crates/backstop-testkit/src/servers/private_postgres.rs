@@ -29,7 +29,7 @@ use crate::{
 /// # backstop_testkit::suite::block_on(async {
 /// let Some(mut server) = backstop_testkit::servers::private_postgres().await else { return };
 /// let url = server.url();
-/// server.restart().await; // and whoever is connected learns of it
+/// server.restart().await; // connected clients notice it
 /// # });
 /// ```
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! A lock that belongs to a database session of its own, which is looked after and taken again.
+//! A lock that belongs to its own database session, which is watched, and taken again if it is lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use crate::database::acquire::acquire;
 use crate::error::is_of_a_pooler;
 use crate::{BoxFuture, Error};
 
-/// How long a session that was ended may take to let go of its lock.
+/// How long a session that was ended may take to release its lock.
 const TRIES: u32 = 10;
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
-/// A connection that has left its pool. The server lets go of its lock when it ends, however it ends, and ends it by
-/// itself where nothing is heard of it for [`SILENCE`].
+/// A connection that has left its pool. The server releases its lock when the connection ends, however it ends, and
+/// ends the connection itself if it hears nothing from it for [`SILENCE`].
 pub(crate) trait Session: Sized + Send + Sync + 'static {
     type Pool: Clone + Send + Sync + 'static;
 
     fn open(pool: &Self::Pool) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
 
-    /// Takes the lock of a table, unless somebody has it. `None` on a server that only reads, where the same lock is
-    /// another one.
+    /// Takes the lock of a table, unless somebody has it. `None` on a read-only server, where the same lock is a
+    /// different one.
     fn try_lock(
         &mut self,
         table: &TableName,
@@ -33,23 +33,24 @@ pub(crate) trait Session: Sized + Send + Sync + 'static {
     /// Whether it still has the lock of a table, on a server that writes.
     fn has_lock(&mut self, table: &TableName) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
 
-    /// Whether it turned out to be none: a pooler shares its connection with others, and its lock is in their hands.
+    /// Whether it turned out not to be a session of its own: a pooler shares its connection with others, and its lock
+    /// is in their hands.
     fn is_shared_by_a_pooler(&self) -> bool {
         false
     }
 
-    /// What it is known by. No other session ever has the same.
+    /// Its sign, which no other session ever has.
     fn sign(&self) -> &str;
 
-    /// Ends another session of ours, and tells whether the server still knew it: then whatever it had locked is
-    /// nobody else's, even if it may not be ended.
+    /// Ends another session of ours, and says whether the server still knew it: then its locks were not somebody
+    /// else's, even if we may not end it.
     fn end(&mut self, sign: &str) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
 
     /// Unlocks and leaves: a server notices the end of a session a moment after the client, and this leaves no gap.
     fn leave(self) -> impl Future<Output = ()> + Send;
 }
 
-/// A session of which nothing is heard for so long is gone, and must not keep the lock for hours. It is asked every
+/// A session that is silent for this long is gone, and must not keep the lock for hours. A living one is asked every
 /// few seconds.
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 
@@ -70,7 +71,7 @@ pub(crate) async fn detached<DB: sqlx::Database>(
     Ok(acquire(pool).await?.detach())
 }
 
-/// So many that were given up are remembered; by then the server has ended those before, or soon will.
+/// This many abandoned sessions are remembered; the server has ended older ones by then, or soon will.
 const MOST_GIVEN_UP: usize = 8;
 
 struct Held<S: Session> {
@@ -131,7 +132,7 @@ impl<S: Session> Holder for Held<S> {
             if self.session.is_shared_by_a_pooler() {
                 return Err(Error::Pooler);
             }
-            // Taken out, so that one which fails or is given up is not tried again.
+            // Taken out, so that one that fails or is given up is not tried again.
             let mut next = match self.next.take() {
                 Some(next) => next,
                 None => S::open(&self.pool).await.map_err(taking())?,
@@ -155,7 +156,7 @@ impl<S: Session> Holder for Held<S> {
 }
 
 impl<S: Session> Held<S> {
-    /// Until it is known what became of a session that asks for the lock.
+    /// Until it is known whether a session that asks for the lock got it.
     fn remember(&mut self, sign: String) {
         self.given_up.push_back(sign);
         if self.given_up.len() > MOST_GIVEN_UP {
@@ -164,8 +165,8 @@ impl<S: Session> Held<S> {
     }
 }
 
-/// Takes the lock in another session. Behind a network that swallows packets the server may still know our own old ones,
-/// which would be in our own way: they are ended.
+/// Takes the lock in another session. If the network swallows packets, the server may still keep our own old
+/// sessions, which would be in our way: they are ended.
 async fn lock_in<S: Session>(
     next: &mut S,
     table: &TableName,
@@ -190,8 +191,8 @@ async fn lock_in<S: Session>(
     }
     // Nobody else has it, so there is nobody to stand down for.
     Err(Error::State(
-        "an old database connection of this node still has its lock on the table; the server lets go of it within a \
-         minute or so, or end that connection there",
+        "an old database connection of this node still has its lock on the table; the server releases it within a \
+         minute or so, or you can end that connection there",
     ))
 }
 

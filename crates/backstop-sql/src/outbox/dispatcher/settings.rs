@@ -31,11 +31,11 @@ backstop_core::config! {
         cold_queue_capacity: usize = 1_000 => "cold-queue-capacity": one(ValueKind::AT_LEAST_ONE);
         /// How many bytes of events may wait in memory, in each of the two queues. An empty queue takes an event of any size.
         queue_bytes: usize = 64 << 20 => "queue-bytes": one(ValueKind::Number { min: 1, max: u64::MAX });
-        /// How often a handler is called for an event; then the event is dead.
+        /// How often a handler is called for an event at most; then the event is dead.
         max_attempts: u32 = 10 => "max-attempts": one(ValueKind::Number { min: 1, max: u64::MAX });
-        /// How long the end waits for handlers. What is unfinished stays in the table.
+        /// How long closing waits for handlers. Events that are not finished by then stay in the table.
         drain_timeout: Duration = Duration::from_secs(5) => "drain-timeout-ms": one(ValueKind::MILLIS_OR_ZERO);
-        /// What becomes of the row of an event that was handled: it stays as DONE, or it is deleted at once.
+        /// What happens to the row of an event that was handled: it stays as DONE, or it is deleted at once.
         done: Done = Done::Keep => "done": one(Done::KIND);
     }
     setters: Settings.config;
@@ -53,9 +53,9 @@ pub struct Settings {
     pub(in crate::outbox) strict_order: bool,
     /// How long claims are good for, where rows are claimed.
     pub(in crate::outbox) terms: Option<Terms>,
-    /// Where dead events are laid down beside the table.
+    /// Where copies of dead events are kept beside the table.
     pub(in crate::outbox) burials: Arc<Burials>,
-    /// The name that handlers are told.
+    /// The name of the component that handlers get.
     pub(in crate::outbox) component: Arc<str>,
 }
 
@@ -118,7 +118,7 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A policy of the user's, which may panic.
+/// The user's own policy, which may panic.
 pub(in crate::outbox) fn unfailing(policy: impl Policy) -> SharedPolicy {
     SharedPolicy::new(Unfailing(policy))
 }

@@ -18,10 +18,10 @@ use crate::outbox::lease::Leases;
 use crate::store::{At, Claim, Due, Order, Place, Row, Store, Unreadable};
 use crate::wake_up::WakeOthers;
 
-/// At most so many rows that are held are read again, however much is in flight: memory must not grow with it.
+/// At most this many rows that are held are read again, however much is in flight: memory must not grow with it.
 const MOST_READ_AGAIN: u32 = 5_000;
 
-/// So many rows that this node claimed without knowing are taken up at once.
+/// This many rows that this node claimed without knowing are taken up at once.
 const TAKEN_UP: u32 = 500;
 
 /// One look at the table.
@@ -83,7 +83,7 @@ impl Cycle {
         Self { leases, feed, wake_others, lag_is_told, sweep, ..self }
     }
 
-    /// Polls once, tells what follows, and whether there was anything new.
+    /// Polls once, and returns what follows and whether there was anything new.
     pub(super) async fn run(&mut self) -> Result<(Next, bool), Error> {
         if self.leases.give_back(&*self.store).await {
             self.wake_others.ask();
@@ -123,16 +123,16 @@ impl Cycle {
         if after.is_none() && !full {
             self.bury_what_never_comes().await?;
         }
-        // Who does not tell what it holds is judged by whether it is shown something else than before.
+        // A handler that does not say what it holds is judged by whether it is shown other rows than before.
         let held = self.handler.held();
         let new = held > held_before || (held == 0 && self.found != found_before);
         let next = self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks());
         Ok((next, new))
     }
 
-    /// Whether rows may be taken: not while another node has the table, nor while what becomes of events cannot be
-    /// written. After this node has stood down and up again, where the order counts, what it held before must be out of
-    /// its hands first: it would come behind what is read now.
+    /// Whether rows may be taken: not while another node has the table, nor while results cannot be written. After
+    /// this node has stood down and up again, if the order counts, the events that it held before must be out of its
+    /// hands first: they would come after those that are read now.
     fn may_begin(&mut self, epoch: u64) -> bool {
         let Some(feed) = &self.feed else { return true };
         if feed.leases().ledger().is_down() || feed.gate().is_shut() {
@@ -154,7 +154,7 @@ impl Cycle {
     /// How long it is until a row that is scheduled ahead becomes due. One that has become due since the table was last
     /// asked counts: it may have been after the last look.
     pub(super) async fn next_due(&mut self) -> Option<Duration> {
-        // A database that does not answer is told of by the next look.
+        // The next look reports a database that does not answer.
         let answer = self.store.next_due(At::Database, self.asked_at).await.unwrap_or_default()?;
         let before = self.asked_at.replace(answer.asked_at);
         match before {
@@ -190,7 +190,7 @@ impl Cycle {
     }
 
     /// Takes up rows that this node claimed without learning of it: the answer to a claim was lost. Others would wait for
-    /// the whole time-out. Tells whether there was room for all of them; the rest is taken up later.
+    /// the whole time-out. Returns whether there was room for all of them; the rest is taken up later.
     async fn take_up(&mut self) -> Result<bool, Error> {
         let (Some(feed), Some(Locking { owner, .. }), true) =
             (&self.feed, &self.looking.locking, self.lost_answer)
@@ -238,8 +238,8 @@ impl Cycle {
         Ok(room)
     }
 
-    /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
-    /// and not taken. Tells whether all were taken.
+    /// Hands rows over until one is refused; buries rows that cannot be decoded, and gives back rows that were
+    /// claimed and not taken. Returns whether all were taken.
     async fn hand_over(&mut self, rows: Vec<Row>) -> Result<bool, Error> {
         let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
         let mut room = true;
@@ -255,7 +255,7 @@ impl Cycle {
                 }
             }
         }
-        // Each is done whatever becomes of the other.
+        // Each is done even if the other fails.
         let released = self.give_back(refused).await;
         let buried = self.unburied.bury(unreadable).await;
         self.metrics.dispatch_dead.add(buried?);
@@ -263,7 +263,7 @@ impl Cycle {
         Ok(room)
     }
 
-    /// Buries rows whose moment is none, so that they would never be due.
+    /// Buries rows whose moment is not a moment, so that they would never be due.
     async fn bury_what_never_comes(&mut self) -> Result<(), Error> {
         let rows = self.store.never_due(self.looking.config.batch_size).await?;
         let unreadable = rows.into_iter().filter_map(|row| {
@@ -275,8 +275,8 @@ impl Cycle {
         Ok(())
     }
 
-    /// Gives back what was claimed and refused. If that fails, or somebody holds one of the rows, it is tried again with
-    /// the next look: giving back twice changes nothing.
+    /// Gives back rows that were claimed and refused. If that fails, or somebody holds one of the rows, it is tried
+    /// again with the next look: giving back twice changes nothing.
     async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
         if refused.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Where the next look at the table begins, how much it asks for, and what follows it.
 //!
-//! A backlog is read in sweeps: each look goes on behind the last row of the one before, so that rows in flight
-//! and index entries of rows that are gone are not passed over again and again. Rows that become due behind the
+//! A backlog is read in sweeps: each look goes on after the last row of the one before, so that rows in flight and
+//! index entries of rows that are gone are not scanned again and again. Rows that become due behind the
 //! sweep (retries, late commits) are found by a look from the beginning, now and then and at its end.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use backstop_core::clock::Tick;
 
 use crate::store::Place;
 
-/// A sweep asks for at most so many rows at once, unless the batch size is larger: more gains nothing.
+/// A sweep asks for at most this many rows at once, unless the batch size is larger: more gains nothing.
 const LARGEST_BATCH: u32 = 500;
 
 /// How often a look begins at the beginning while there is a backlog.
@@ -75,12 +75,12 @@ impl Sweep {
         }
     }
 
-    /// How many rows to ask for, if there is room for so many more.
+    /// How many rows to ask for, if there is room for `room` more.
     pub(super) fn batch(&self, room: usize) -> u32 {
         self.size.min(u32::try_from(room).unwrap_or(u32::MAX))
     }
 
-    /// The place behind which the look begins that begins now.
+    /// The place after which the next look begins.
     pub(super) fn begin(&mut self, now: Tick) -> Option<Place> {
         let due = self.begun_at.is_none_or(|at| now.since(at) >= self.patience);
         if due && self.after.is_some() {
@@ -92,7 +92,7 @@ impl Sweep {
         self.after.clone()
     }
 
-    /// Takes note of what the look found, and tells what follows.
+    /// Takes note of what the look found, and returns what follows.
     pub(super) fn seen(&mut self, seen: Seen, now: Tick) -> Next {
         let from_the_beginning = self.after.is_none();
         if let (true, Some(begun)) = (from_the_beginning, self.begun_at) {

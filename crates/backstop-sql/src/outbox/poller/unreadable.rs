@@ -1,4 +1,4 @@
-//! Rows that cannot be decoded: buried, and where even that cannot be done, told of ever more rarely.
+//! Rows that cannot be decoded: they are buried, and if even that fails, reported less and less often.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::{At, Store, Unreadable};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// So many are remembered.
+/// This many are remembered.
 const MOST: usize = 1_000;
 
 /// Buries rows, and remembers those that the database does not let it bury.
@@ -34,7 +34,7 @@ impl Unburied {
         self.rows.len()
     }
 
-    /// Buries rows, and tells how many.
+    /// Buries rows, and returns how many.
     pub(super) async fn bury(&mut self, mut rows: Vec<Unreadable>) -> Result<u64, Error> {
         let now = SystemClock.ticks();
         rows.retain(|row| self.rows.get(&row.id).is_none_or(|(again_at, _)| *again_at <= now));

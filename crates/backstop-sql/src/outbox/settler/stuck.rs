@@ -1,4 +1,4 @@
-//! Settlements that the database refuses: kept, shown, and tried again ever later.
+//! Settlements that the database refuses: kept, shown, and tried again at growing intervals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::Instant;
 use super::Settled;
 use crate::outbox::gate::{Gate, Trouble};
 
-/// One event that cannot be settled stops nobody. After so many in a row it is not the event's fault, and each more
-/// would be handled without anybody knowing.
+/// One event that cannot be settled stops no other. After this many in a row it is not the event's fault, and each
+/// further event would be handled without a record of it.
 const IN_A_ROW: usize = 3;
 
-/// So many are kept at most before deliveries stand still.
+/// At most this many are kept before deliveries are stopped.
 const MOST: usize = 500;
 
 /// How long to wait before they are tried again, at first and at most.
@@ -91,7 +91,7 @@ impl Stuck {
         self.settled.is_empty() && self.taken == 0 && self.gate.trouble().is_none()
     }
 
-    /// Shuts the gate or opens it, and shows how things stand. Tells whether that lets deliveries go on.
+    /// Shuts the gate or opens it, and shows the state. Returns whether that lets deliveries go on.
     pub(super) fn show(&mut self) -> bool {
         let events = self.settled.len();
         if self.taken > 0 {
@@ -117,7 +117,7 @@ impl Stuck {
             tracing::error!(
                 events,
                 error = self.error,
-                "the database refuses to record the results of events; deliveries stand still until it accepts them"
+                "the database refuses to record the results of events; deliveries are stopped until it accepts them"
             );
         }
         !shut && news

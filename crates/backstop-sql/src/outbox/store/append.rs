@@ -31,7 +31,7 @@ impl SqlStore {
         if let [part] = parts[..] {
             return connection.execute(&self.statements().insert(part, born)).await.map(drop);
         }
-        // All or none, also for a caller who goes on after an error.
+        // All or none, even for a caller who goes on after an error.
         run(connection, "savepoint backstop_append").await?;
         for part in parts {
             if let Err(error) = connection.execute(&self.statements().insert(part, born)).await {
@@ -80,7 +80,7 @@ impl SqlStore {
         Ok(found)
     }
 
-    /// Fails where the caller's transaction was ended by the database, or by a statement that commits: drivers do not notice.
+    /// Fails if the caller's transaction was ended by the database, or by a statement that commits: drivers do not notice.
     pub(super) async fn check_within(&self, connection: &mut dyn Connection) -> Result<(), Error> {
         let Some(text) = self.database.dialect().refused_within().filter(|_| connection.in_transaction())
         else {
@@ -88,12 +88,12 @@ impl SqlStore {
         };
         match run(connection, text).await {
             Err(error) if self.database.means(&error, Explanation::Within) => Ok(()),
-            // A driver of somebody else's, of which nobody here knows how it says that.
+            // A foreign driver: nobody here knows how it reports that.
             Err(Error::Driver { .. }) => Ok(()),
             Err(error) => Err(error),
-            Ok(()) => {
-                Err(Error::RolledBack { said: format!("it accepts `{text}`, which it refuses within one") })
-            }
+            Ok(()) => Err(Error::RolledBack {
+                said: format!("the database accepts `{text}`, which it refuses inside a transaction"),
+            }),
         }
     }
 
@@ -112,7 +112,7 @@ impl SqlStore {
     }
 }
 
-/// Splits events into what one statement may hold: so many rows, and so many bytes.
+/// Splits events into pieces that one statement may hold, limited in rows and in bytes.
 fn in_parts<'a, 'e>(
     events: &'a [(&'e Event, Option<String>)],
 ) -> impl Iterator<Item = &'a [(&'e Event, Option<String>)]> {
@@ -137,8 +137,8 @@ fn rolled_back(error: Error) -> Error {
 }
 
 impl Statements<'_> {
-    /// Inserts events, each with the text of its headers. What happened later than now, by the clock of a writer that
-    /// is ahead, is created now.
+    /// Inserts events, each with the text of its headers. An event that happened later than now, by the clock of a
+    /// writer that is ahead, is created now.
     pub(super) fn insert(&self, events: &[(&Event, Option<String>)], born: Option<&Born>) -> Statement {
         let claim = Plain(if born.is_some() { ", locked_by, locked_at" } else { "" });
         let now = self.database.dialect().once(At::Database);

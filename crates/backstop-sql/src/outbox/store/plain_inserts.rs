@@ -6,8 +6,8 @@ use crate::database::Via;
 
 impl SqlStore {
     /// Lets others insert rows with plain SQL: gives columns that such a statement leaves out a default where they
-    /// have none, and adds a trigger that wakes nodes when the insert commits. Tells whether nodes are woken; on
-    /// databases without wake-ups polling finds the rows. The table must be there; it may be run again.
+    /// have none, and adds a trigger that wakes nodes when the insert commits. Returns whether nodes are woken; on
+    /// databases without wake-ups polling finds the rows. The table must exist; this may be run again.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -1,4 +1,4 @@
-//! The statements of a store, for whoever wants to read their plans.
+//! The statements of a store, for reading their plans.
 
 use std::sync::Arc;
 use std::time::Duration;

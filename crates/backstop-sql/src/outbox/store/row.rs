@@ -174,7 +174,7 @@ fn attempts_made(attempts: u32) -> u32 {
 fn to_event(codec: &dyn HeaderCodec, mut values: Vec<Value>) -> Result<Event, String> {
     let unreadable = values[..KINDS.len()].iter().find_map(|value| match value {
         Value::Unreadable(problem) => Some(problem.as_str()),
-        Value::Bytes(_) => Some("event_id holds bytes that are no text"),
+        Value::Bytes(_) => Some("event_id holds bytes that are not text"),
         _ => None,
     });
     if let Some(problem) = unreadable {

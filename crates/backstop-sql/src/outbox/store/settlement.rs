@@ -1,4 +1,4 @@
-//! What became of events, written down: settlements that lead to one status are gathered, and one statement writes them all.
+//! Writing settlements: those that lead to the same status are gathered, and one statement writes them all.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ impl Status {
 }
 
 /// Rows that one statement settles: the same status, under the same claim or in the same generation, after as many
-/// failed tries.
+/// failed attempts.
 #[derive(Debug)]
 pub(super) struct SettlementGroup<'a> {
     /// The status that they get.
@@ -49,9 +49,9 @@ pub(super) struct SettlementGroup<'a> {
     pub(super) fence: Fence<'a>,
     pub(super) attempts: Option<u32>,
     pub(super) ids: Vec<&'a str>,
-    /// How long each row is deferred, where it is.
+    /// How long each row is deferred, if it is.
     pub(super) delays: Vec<TimeDelta>,
-    /// Why each failed, where it did.
+    /// Why each failed, if it did.
     pub(super) errors: Vec<String>,
 }
 

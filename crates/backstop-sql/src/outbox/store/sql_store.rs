@@ -51,7 +51,7 @@ const MOMENTS: [&str; 4] = ["available_at", "created_at", "done_at", "locked_at"
 
 /// An outbox table on a SQL database.
 ///
-/// [`Outbox`](crate::Outbox) makes its own; by itself it serves tools and tests that look at the table.
+/// [`Outbox`](crate::Outbox) makes its own; tools and tests can use it alone to look at the table.
 ///
 /// ```
 /// use backstop_sql::store::{SqlStore, Store};
@@ -96,7 +96,7 @@ impl SqlStore {
     /// store.migrate().await?;
     ///
     /// let refused = SqlStore::connect("oracle://scott:tiger@host/db", TableName::default()).await;
-    /// assert!(refused.unwrap_err().to_string().contains("names no database that is known, but \"oracle\""));
+    /// assert!(refused.unwrap_err().to_string().contains("does not name a known database, but \"oracle\""));
     /// # Ok::<(), backstop_sql::Error>(()) }).unwrap();
     /// ```
     pub async fn connect(url: &str, table: TableName) -> Result<Self, Error> {
@@ -108,19 +108,19 @@ impl SqlStore {
         DatabaseKind::of(url)?.connect(url, tls, table).await
     }
 
-    /// Writes and reads headers with a codec of one's own. Defaults to [`Json`].
+    /// Writes and reads headers with your own codec. Defaults to [`Json`].
     pub fn codec(mut self, codec: impl Codec) -> Self {
         self.codec = Arc::new(codec);
         self
     }
 
-    /// What becomes of a row whose event was handled. Defaults to [`Done::Keep`].
+    /// What happens to a row whose event was handled. Defaults to [`Done::Keep`].
     pub fn done(mut self, done: Done) -> Self {
         self.done = done;
         self
     }
 
-    /// How long reading, claiming, renewing and settling may take. After that the connection is given up: where a
+    /// How long reading, claiming, renewing and settling may take. After that the connection is given up: if a
     /// network swallows everything, no error would ever come. Defaults to 30 s.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.database = self.database.patience(patience);
@@ -134,7 +134,7 @@ impl SqlStore {
         self
     }
 
-    /// The zone that the table's moments are in, where its columns carry none. Defaults to UTC.
+    /// The time zone of the table's columns, if they carry none. Defaults to UTC.
     ///
     /// ```
     /// use backstop_sql::store::SqlStore;
@@ -204,7 +204,7 @@ impl SqlStore {
         }
     }
 
-    /// Changes rows under their claims, and tells which, by their ids.
+    /// Changes rows under their claims, and returns the ids of those that were changed.
     async fn change_claimed(
         &self,
         via: Via,

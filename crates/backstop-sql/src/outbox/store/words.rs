@@ -22,10 +22,10 @@ pub struct Words {
     /// The condition that a row is behind a place in the order in which rows become due, in words that let an index begin
     /// there.
     pub(crate) behind: &'static str,
-    /// The condition that a row's id is these bytes, which are no text.
+    /// The condition that a row's id is these bytes, which are not text.
     pub(crate) key_of_bytes: &'static str,
-    /// The condition that a row is pending and its moment never comes, because it is none, where the database has no
-    /// type for moments.
+    /// The condition that a row is pending and never becomes due, because its moment is not a moment, where the
+    /// database has no type for moments.
     pub(crate) never_due: Option<&'static str>,
 }
 
@@ -33,7 +33,7 @@ pub struct Words {
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub(crate) const BEHIND: &str = "(available_at, created_at, event_id) > ({due_at}, {created_at}, {id})";
 
-/// What stands behind the table's name so that an index is used, where the database would choose another and sort. `{idx}`
+/// What follows the table's name so that an index is used, where the database would choose another and sort. `{idx}`
 /// stands for the beginning of its indexes' names.
 #[derive(Debug)]
 pub(crate) struct Indexes {
@@ -51,7 +51,7 @@ pub(crate) struct Indexes {
     pub(crate) old_ended: &'static str,
 }
 
-/// An index of a table, as it stands behind the table's name.
+/// An index of a table, as it follows the table's name.
 pub(crate) fn hint(index: &str, table: &TableName) -> String {
     index.replace("{idx}", &table.index_prefix())
 }

@@ -183,7 +183,7 @@ impl Dialect for MysqlDialect {
 }
 
 impl MysqlDialect {
-    /// Deletes rows that were chosen. What they were chosen for is said again: whoever changed a row meanwhile keeps it.
+    /// Deletes rows that were chosen. The condition is repeated, so that a row that somebody changed meanwhile stays.
     fn delete_chosen(&self, rows: &Rows<'_>, keys: &[&str]) -> Statement {
         let mut statement = Statement::new(self.marks());
         statement.push(&self.delete_by_key(rows.table)).push(" where ");

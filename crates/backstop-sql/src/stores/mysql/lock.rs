@@ -1,8 +1,8 @@
 //! Named locks: the right to deliver from a table, alone or with others that claim.
 //!
-//! A named lock has one holder. So each node that claims has a lock of its own, one of a table's seats, and a node that is
-//! alone has the table's. Either takes its own first and then looks for the other's: of two that come at once, one sees
-//! the other, or both do.
+//! A named lock has one holder. So each node that claims has its own lock, one of a table's seats, and a node in a
+//! single-process mode has the table's. Each takes its own first and then looks for the other kind: if two start at
+//! once, at least one sees the other.
 
 use sqlx::query::QueryScalar;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, MySqlPool, raw_sql};
@@ -11,10 +11,10 @@ use crate::TableName;
 use crate::database::lock::Share;
 use crate::database::lock::session::{SILENCE, Session, detached};
 
-/// So many nodes that claim can share a table.
+/// This many nodes that claim can share a table.
 const SEATS: usize = 256;
 
-/// Whether the server takes no changes. A replica has locks of its own. Newer servers of MariaDB have words for how
+/// Whether the server accepts no changes. A replica has its own locks. Newer servers of MariaDB have words for how
 /// read-only they are.
 const ONLY_READS: &str = "select concat(@@global.read_only) not in ('0', 'OFF') or @@global.innodb_read_only";
 

@@ -10,7 +10,7 @@ use crate::{Error, Tls, TlsMode};
 
 /// Opens the database of a URL: `mysql://user:password@host:3306/database`.
 ///
-/// At most ten connections, ten seconds of patience for one of them, sessions in UTC and in `utf8mb4`.
+/// At most ten connections, a wait of at most ten seconds for one of them, sessions in UTC and in `utf8mb4`.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), backstop_sql::Error> {
@@ -26,7 +26,7 @@ pub(crate) async fn open_url(url: &str, tls: &Tls) -> Result<MySqlPool, Error> {
     open_with(url, 10, tls).await
 }
 
-/// [`open`] with at most so many connections.
+/// [`open`] with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<MySqlPool, Error> {
     open_with(url, connections, &Tls::default()).await
 }

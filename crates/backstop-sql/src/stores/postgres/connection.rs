@@ -19,7 +19,7 @@ fn read_time(micros_since_2000: i64) -> Result<Timestamp, String> {
     micros_since_2000
         .checked_add(FROM_1970_TO_2000)
         .and_then(DateTime::from_timestamp_micros)
-        .ok_or_else(|| "a moment that no calendar has, such as infinity".to_owned())
+        .ok_or_else(|| "a moment outside the calendar, such as infinity".to_owned())
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ impl Session for Locked {
     async fn end(&mut self, sign: &str) -> Result<bool, sqlx::Error> {
         let known = sqlx::query(END).bind(sign).fetch_optional(&mut self.connection).await;
         match known {
-            // Whoever logs in under one role and works under another may not end what is its own.
+            // A user who logs in under one role and works under another may not end its own sessions.
             Err(sqlx::Error::Database(said)) if said.code().is_some_and(|code| code == "42501") => Ok(true),
             known => Ok(known?.is_some()),
         }

@@ -10,7 +10,7 @@ use crate::{Error, Tls, TlsMode};
 
 /// Opens the database of a URL: `postgres://user:password@host:5432/database`.
 ///
-/// At most ten connections, ten seconds of patience for one of them, sessions in UTC, and the name
+/// At most ten connections, a wait of at most ten seconds for one of them, sessions in UTC, and the name
 /// `backstop` in `pg_stat_activity` unless the URL gives another.
 ///
 /// ```no_run
@@ -27,7 +27,7 @@ pub(crate) async fn open_url(url: &str, tls: &Tls) -> Result<PgPool, Error> {
     open_with(url, 10, tls).await
 }
 
-/// [`open`] with at most so many connections.
+/// [`open`] with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<PgPool, Error> {
     open_with(url, connections, &Tls::default()).await
 }

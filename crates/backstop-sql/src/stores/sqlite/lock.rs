@@ -17,7 +17,7 @@ impl Holder for Option<File> {
 }
 
 /// Locks `<database>.<table>.lock`, with the table's name in lower case: SQLite knows a table by its name in any.
-/// The system lets go of it when the process ends, however it ends.
+/// The system releases it when the process ends, however it ends.
 pub(super) async fn take(pool: &SqlitePool, table: &TableName, share: Share) -> Result<Right, Error> {
     let Some(database) = database_file(pool).await? else {
         return Ok(Right::held_by(None)); // in memory: nobody else can reach it

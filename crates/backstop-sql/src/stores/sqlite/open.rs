@@ -14,8 +14,9 @@ const CONNECTIONS: u32 = 4;
 
 /// Opens a database file, and creates it if there is none.
 ///
-/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that
-/// what was delivered survives a power cut; five seconds of patience for the write lock; four connections.
+/// Write-ahead logging, so that readers and the writer do not wait for each other; a sync at each commit, so that a
+/// commit whose event was delivered survives a power cut; a wait of at most five seconds for the write lock; four
+/// connections.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -34,7 +35,7 @@ pub(crate) async fn open_url(url: &str, tls: &Tls) -> Result<SqlitePool, Error> 
     open_with(url, CONNECTIONS, tls).await
 }
 
-/// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most so many connections.
+/// Opens the file that a URL names, such as `sqlite:orders.db`, as [`open`] does, with at most this many connections.
 pub async fn open_sized(url: &str, connections: u32) -> Result<SqlitePool, Error> {
     open_with(url, connections, &Tls::default()).await
 }
@@ -74,7 +75,7 @@ async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<Sqli
     let path = options.get_filename().to_owned();
     // SQLite would wait at a pipe for ever.
     if path.metadata().is_ok_and(|found| !found.is_file()) {
-        let source = sqlx::Error::Io(std::io::Error::other("it is no regular file"));
+        let source = sqlx::Error::Io(std::io::Error::other("it is not a regular file"));
         return Err(Error::Open { path, source });
     }
     let options = options
