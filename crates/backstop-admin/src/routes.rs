@@ -63,7 +63,7 @@ async fn health(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Respon
     ([(CACHE_CONTROL, "no-store")], checkup).into_response()
 }
 
-/// Asks nobody: a database that is away is no reason to restart the process.
+/// Asks nobody: a database that is unavailable is no reason to restart the process.
 async fn live() -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(json!({"status": "UP"}))).into_response()
 }

@@ -22,10 +22,7 @@ pub(crate) fn text() -> String {
             path.push((indent, key));
         }
         let keys: Vec<_> = path.iter().map(|(_, key)| *key).collect();
-        let filled = match line.contains(DEFAULT) {
-            true => line.replace(DEFAULT, &default_of(&keys).unwrap_or_default()),
-            false => line.to_owned(),
-        };
+        let filled = line.replace(DEFAULT, &default_of(&keys).unwrap_or_default());
         text.extend([&filled, "\n"]);
     }
     text

@@ -18,7 +18,7 @@ use crate::config::{FILE, Sections};
 use crate::output::count;
 use crate::table;
 
-/// How long to wait for a database that is away.
+/// How long to wait for a database that is unavailable.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The table of an outbox, by the source that its letters have.

@@ -91,7 +91,7 @@ async fn start(components: &mut Components, sections: &Sections) -> anyhow::Resu
     try_join_all(starts).await.map(drop)
 }
 
-/// How long to wait before a database that is away is tried again, at first and at most.
+/// How long to wait before a database that is unavailable is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 

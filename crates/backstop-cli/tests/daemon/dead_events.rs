@@ -111,7 +111,7 @@ backstop_testkit::suite! {
             is_plain(&why);
             let json = summary(&tables.outbox(&["why", id, "--json"]).with(0).said);
             let word = if id.starts_with("d-") { "dead" } else { id };
-            assert_eq!((&json["standing"], &json["id"]), (&word.into(), &id.into()));
+            assert_eq!((&json["state"], &json["id"]), (&word.into(), &id.into()));
         }
         tables.insert("lost", "Unknown", "Order").await;
         let why = tables.outbox(&["why", "lost"]).with(0);

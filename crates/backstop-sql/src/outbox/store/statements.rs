@@ -359,7 +359,7 @@ impl Statements<'_> {
         self.sql(template, &[("delete", &delete), ("now", &self.now(at)), ("these", &self.one_of(ids))])
     }
 
-    /// Deletes those of the rows that are dead and match: what changed since they were chosen is left alone.
+    /// Deletes those of the rows that are dead and match: what changed since they were chosen is not changed.
     pub(super) fn discard_dead(&self, filter: &DeadFilter, ids: &[&str]) -> Statement {
         let delete = Plain(self.database.dialect().delete_by_key(self.table));
         let dead = |statement: &mut Statement| self.push_dead(statement, filter);
