@@ -116,7 +116,12 @@ fn authority_of(url: &str) -> anyhow::Result<String> {
     if authority.contains('@') || parsed.host().is_empty() {
         bail!("{rule}");
     }
-    Ok(if parsed.port_u16().is_some() { authority.to_owned() } else { format!("{authority}:80") })
+    match (parsed.port_u16(), authority == parsed.host()) {
+        (Some(_), _) => Ok(authority.to_owned()),
+        (None, true) => Ok(format!("{authority}:80")),
+        // What stands behind the colon is no port.
+        (None, false) => bail!("{rule}"),
+    }
 }
 
 /// The address that the settings give the daemon, as this machine reaches it.
