@@ -415,7 +415,8 @@ const PASSING: [u16; 7] = [1021, 1026, 1114, 1205, 1969, 3024, 4031];
 /// Whether the server takes no changes, from anybody.
 pub(crate) fn only_reads(error: &sqlx::Error) -> bool {
     let Some(said) = error.as_database_error() else { return false };
-    said.code().is_some_and(|code| code == "25006") || [1290, 1836].contains(&mysql_number(said))
+    // MySQL's: an option of the server, its mode, and one of the database alone.
+    said.code().is_some_and(|code| code == "25006") || [1290, 1836, 3989].contains(&mysql_number(said))
 }
 
 /// Whether a statement that was prepared on one session came to another, as behind a pooler that shares connections between

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_sql::store::{At, Due, Order, SqlStore, Store as _};
-use backstop_sql::{Outbox, Supported, TableName};
+use backstop_sql::{Error, Outbox, Supported, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::proxy::Proxy;
-use backstop_testkit::servers::{mysql, postgres, private_postgres};
+use backstop_testkit::servers::{mysql, oracle_mysql, postgres, private_postgres};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -21,7 +21,7 @@ fn order(n: usize) -> Event {
 }
 
 /// Four events whose handlers wait at the gate.
-async fn four_in_hand(outbox: &Outbox<Postgres>, gate: &Slow) {
+async fn four_in_hand(outbox: &Outbox<impl Supported>, gate: &Slow) {
     let mut tx = outbox.begin().await.unwrap();
     tx.append_all((0..4).map(order).collect()).await.unwrap();
     tx.commit().await.unwrap();
@@ -171,4 +171,47 @@ async fn what_cannot_be_written_to_a_server_that_only_reads_is_written_when_anot
     eventually("the lock of the only node", async || locks(&mut administrator).await == 2).await;
     outbox.close().await.unwrap();
     assert_eq!(recorder.events().len(), 4, "none was delivered again");
+}
+
+/// Of one database only: an option of the whole server would reach the other tests.
+#[tokio::test]
+async fn what_cannot_be_written_to_a_read_only_database_of_mysql_is_written_once_it_can() {
+    let Some(database) = oracle_mysql().await else { return };
+    let (direct, gate) = (database.pool().await, Slow::gated());
+    let recorder = Recording::of(gate.clone());
+    let node = async |recorder: Recording| {
+        let pool = MySqlPoolOptions::new().max_connections(3).connect(&database.url()).await.unwrap();
+        let outbox = Outbox::multi_node(pool).claim_locking(Duration::from_secs(60));
+        let outbox = outbox.interval(Duration::from_millis(50));
+        outbox.on("Order", "OrderPlaced", recorder).start().await
+    };
+    let outbox = node(recorder.clone()).await.unwrap();
+    four_in_hand(&outbox, &gate).await;
+    let read_only = async |whether: u8| {
+        let set = format!("alter database {} read only = {whether}", database.name());
+        sqlx::raw_sql(AssertSqlSafe(set)).execute(&direct).await.unwrap();
+    };
+
+    read_only(1).await;
+    gate.open();
+    recorder.until_answered(4).await;
+    let refused = node(Recording::new()).await.map(drop);
+    let begun = async {
+        let mut tx = outbox.begin().await?;
+        tx.append(order(5)).await.map(drop)
+    };
+    let (begun, done) = (begun.await, done(&direct).await);
+    read_only(0).await;
+    for answer in [refused, begun] {
+        assert!(matches!(answer, Err(Error::OnlyReads { .. })), "{answer:?}");
+    }
+    assert_eq!(done, 0);
+    eventually("all done", async || self::done(&direct).await == 4).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.events().len(), 4, "none was delivered again");
+}
+
+async fn done(pool: &sqlx::MySqlPool) -> i64 {
+    let done = "select count(*) from outbox_event where status = 1";
+    sqlx::query_scalar(done).fetch_one(pool).await.unwrap()
 }

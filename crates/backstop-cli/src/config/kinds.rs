@@ -12,6 +12,7 @@ pub(super) const DATABASE_URL: ValueKind = ValueKind::Parsed(&Parsed {
     check: |text| match DatabaseKind::check(text) {
         Ok(_) => Ok(()),
         Err(Error::Url { why, example }) => Err(format!("cannot be used: {why}; write it like {example}")),
+        Err(error @ Error::Feature { .. }) => Err(format!("cannot be used: {error}")),
         Err(_) => must_be(DATABASE_URL),
     },
 });
