@@ -108,7 +108,10 @@ fn check(kind: DatabaseKind, what: &str, index: &str, plan: &str) {
     }
 }
 
-/// Fails unless the rows of a sample are read by the index, in its order, up to where it ends.
+/// How many rows a sample in these tests counts.
+const SAMPLED: u32 = 10_000;
+
+/// Fails unless the rows of a sample are read by an index, in its order, up to where it ends.
 fn check_sample(kind: DatabaseKind, plan: &str) {
     let inner = match kind {
         // Right below the limit: what it does not ask for is not read.
@@ -117,10 +120,20 @@ fn check_sample(kind: DatabaseKind, plan: &str) {
         DatabaseKind::Sqlite => plan.lines().find(|line| line.contains(" outbox_event ")),
     };
     let inner = inner.unwrap_or_default();
+    if kind == DatabaseKind::Postgres && inner.contains("Sort") {
+        return check_that_all_are_wanted(inner, plan);
+    }
     // PostgreSQL may take the one that has pending rows only: the order is the same.
     let index = if inner.contains("idx_due ") { "idx_due" } else { "idx_status_available" };
     check(kind, "a sample", index, inner);
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
+}
+
+/// Where a status has hardly more rows than a sample counts, PostgreSQL may find them all by the index and sort them.
+fn check_that_all_are_wanted(sort: &str, plan: &str) {
+    let rows = sort.split("rows=").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(rows.is_some_and(|rows| rows <= SAMPLED * 2), "{plan}");
+    assert!(plan.contains("Bitmap Index Scan on idx_") && !plan.contains("Seq Scan"), "{plan}");
 }
 
 /// Fails unless the index is entered at the place, in place of being filtered from its beginning.
@@ -229,11 +242,11 @@ database_suite! {
         }
 
         for clock in [at(5_000), At::Database] {
-            for statement in it.store.sample_statements(clock, 10_000) {
+            for statement in it.store.sample_statements(clock, SAMPLED) {
                 check_sample(it.kind, &plan(&it, statement).await);
             }
         }
-        let sample = it.store.sample(at(5_000), 10_000).await.unwrap().unwrap();
+        let sample = it.store.sample(at(5_000), SAMPLED).await.unwrap().unwrap();
         assert_eq!(sample.capped, [Status::New, Status::Retry], "{sample:?}");
         let events = sample.kinds.iter().map(|kind| (kind.status, kind.events));
         assert_eq!(events.collect::<Vec<_>>(), [

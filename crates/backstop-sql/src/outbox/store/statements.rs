@@ -243,7 +243,8 @@ impl Statements<'_> {
     }
 
     /// The moment of now, and for each kind of event how many rows have a status and when the oldest of them was created that
-    /// is due. Rows are read in the order of an index and no further than the cap, however many there are.
+    /// is due. Rows are read in the order of an index and no further than the cap, however many there are. Where the planner
+    /// believes that there are hardly more than that, it may read all of that status by the index.
     pub(super) fn sample(&self, status: Status, at: At, cap: u32) -> Statement {
         self.sql(
             "select {now}, aggregate_type, event_type, count(*), \
