@@ -61,3 +61,15 @@ DEALLOCATE PREPARE backstop;
 INSERT INTO backstop_migration (table_name, version)
 SELECT 'outbox_event', 1 WHERE NOT EXISTS
   (SELECT 1 FROM backstop_migration WHERE table_name = 'outbox_event' AND version = 1);
+
+-- Pending rows by their types, so that those of a held route, however many, cost the others nothing.
+SET @backstop = IF((SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE()
+  AND table_name = 'outbox_event' AND index_name = 'idx_pair') = 0,
+  'CREATE INDEX idx_pair ON outbox_event (status, aggregate_type, event_type, available_at, created_at)', 'DO 0');
+PREPARE backstop FROM @backstop;
+EXECUTE backstop;
+DEALLOCATE PREPARE backstop;
+
+INSERT INTO backstop_migration (table_name, version)
+SELECT 'outbox_event', 2 WHERE NOT EXISTS
+  (SELECT 1 FROM backstop_migration WHERE table_name = 'outbox_event' AND version = 2);

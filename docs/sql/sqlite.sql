@@ -44,3 +44,11 @@ CREATE INDEX IF NOT EXISTS idx_dead ON outbox_event (created_at, event_id) WHERE
 INSERT INTO backstop_migration (table_name, version)
 SELECT 'outbox_event', 1 WHERE NOT EXISTS
   (SELECT 1 FROM backstop_migration WHERE table_name = 'outbox_event' AND version = 1);
+
+-- Pending rows by their types, so that those of a held route, however many, cost the others nothing.
+CREATE INDEX IF NOT EXISTS idx_pair ON outbox_event (aggregate_type, event_type, available_at, created_at, event_id)
+  WHERE status IN (0, 2);
+
+INSERT INTO backstop_migration (table_name, version)
+SELECT 'outbox_event', 2 WHERE NOT EXISTS
+  (SELECT 1 FROM backstop_migration WHERE table_name = 'outbox_event' AND version = 2);

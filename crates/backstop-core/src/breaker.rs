@@ -251,6 +251,11 @@ impl Breaker {
         }
     }
 
+    /// Closes it, whatever was recorded: nobody has called for so long that it says nothing any more.
+    pub fn close(&mut self) {
+        self.enter(Phase::closed());
+    }
+
     /// Gives back the leave for a call that was not made, so that a probe's place is free again.
     pub fn cancel(&mut self, admission: Admission) {
         if let Phase::HalfOpen { admitted, .. } = &mut self.phase

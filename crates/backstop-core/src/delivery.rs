@@ -177,13 +177,12 @@ pub fn decide(retry: &Retry, attempts: u32, answer: Result<Outcome, Failure>, ji
             let error = reason.map(|reason| redacted(&reason).into_owned());
             Settlement::Dead { error: error.unwrap_or_else(|| "the handler gave the event up".to_owned()) }
         }
-        Err(failure) => {
-            let error = failure.to_string();
-            match retry.decide(attempts.saturating_add(1), &failure, jitter) {
-                Decision::Retry { after } => Settlement::Retry { after, error },
-                Decision::Bury => Settlement::Dead { error },
-            }
-        }
+        Err(failure) => match retry.decide(attempts.saturating_add(1), &failure, jitter) {
+            // Who can hold a route does so, and does not ask here.
+            Decision::Defer { after } => Settlement::Deferred { after },
+            Decision::Retry { after } => Settlement::Retry { after, error: failure.to_string() },
+            Decision::Bury => Settlement::Dead { error: failure.to_string() },
+        },
     }
 }
 

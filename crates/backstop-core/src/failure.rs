@@ -19,6 +19,9 @@ pub enum Kind {
     Permanent,
     /// May succeed after this time: retried then, counted as an attempt.
     RetryAfter(Duration),
+    /// Says nothing about the event: what its handler needs is unavailable. The route is held, with no attempt counted,
+    /// until a probe succeeds; the time says when to probe, if the handler knows.
+    Unavailable(Option<Duration>),
 }
 
 /// An error of a handler, with a *class* (a stable name such as `timeout`, `http-503`, `schema`) and a [`Kind`].
@@ -64,8 +67,31 @@ impl Failure {
         Self::new(Kind::RetryAfter(delay), "retry-after")
     }
 
-    /// Any error as a failure. A failure stays what it is, even inside a box; any other error is transient, unless it
-    /// says that the payload cannot be read.
+    /// A failure that says nothing about the event: what the handler needs, such as the target of a relay, is unavailable. No
+    /// attempt is counted and nothing is written; the handler's route is held, and probed with single events until one
+    /// succeeds.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backstop_core::{Failure, failure::Kind};
+    ///
+    /// let closed = Failure::unavailable("the warehouse is closed").probe_after(Duration::from_secs(60));
+    /// assert_eq!(closed.kind(), Kind::Unavailable(Some(Duration::from_secs(60))));
+    /// assert_eq!(closed.to_string(), "unavailable: the warehouse is closed");
+    /// ```
+    pub fn unavailable(why: impl Into<String>) -> Self {
+        Self::new(Kind::Unavailable(None), "unavailable").message_is(why)
+    }
+
+    /// Says when an [unavailable](Self::unavailable) route is to be probed. Without it probes come soon at first, then every
+    /// 5 s.
+    pub fn probe_after(mut self, wait: Duration) -> Self {
+        self.kind = Kind::Unavailable(Some(wait));
+        self
+    }
+
+    /// Any error as a failure: a failure stays what it is, also in a box, and anything else is transient, unless it says
+    /// that the payload cannot be read.
     pub fn of(error: Box<dyn Error + Send + Sync>) -> Self {
         let error = match error.downcast::<Boxed>() {
             Ok(boxed) => return boxed.0,
@@ -82,6 +108,12 @@ impl Failure {
 
     fn new(kind: Kind, class: impl Into<Cow<'static, str>>) -> Self {
         Self { class: class.into(), kind, message: None, source: None }
+    }
+
+    /// Knows when to come back, and counts as an attempt.
+    pub fn retried_after(mut self, delay: Duration) -> Self {
+        self.kind = Kind::RetryAfter(delay);
+        self
     }
 
     /// Names the class.
@@ -117,11 +149,16 @@ impl Failure {
         self.kind != Kind::Permanent
     }
 
+    /// Whether it says nothing about the event, because what the handler needs is unavailable.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self.kind, Kind::Unavailable(_))
+    }
+
     /// The delay that a [`Kind::RetryAfter`] failure carries.
     pub fn delay(&self) -> Option<Duration> {
         match self.kind {
             Kind::RetryAfter(delay) => Some(delay),
-            Kind::Transient | Kind::Permanent => None,
+            Kind::Transient | Kind::Permanent | Kind::Unavailable(_) => None,
         }
     }
 

@@ -42,6 +42,11 @@ pub enum Decision {
         /// The delay, counted from the moment of settlement.
         after: Duration,
     },
+    /// Try again after this time, with no attempt counted.
+    Defer {
+        /// The delay, counted from the moment of settlement.
+        after: Duration,
+    },
     /// Give up.
     Bury,
 }
@@ -49,11 +54,15 @@ pub enum Decision {
 impl Retry {
     /// Decides what follows when attempt number `attempt`, counted from 1, has failed.
     ///
-    /// A permanent failure buries at once; a failure that carries its own delay uses that one; the last
-    /// attempt buries whatever the failure says.
+    /// A permanent failure buries at once; a failure that carries its own delay uses that one; the last attempt buries
+    /// whatever the failure says. A failure that says nothing about the event counts no attempt.
     pub fn decide(&self, attempt: u32, failure: &Failure, jitter: Jitter) -> Decision {
         let after = match failure.kind() {
             Kind::Permanent => return Decision::Bury,
+            Kind::Unavailable(wait) => {
+                let after = wait.unwrap_or_else(|| self.policy.delay(1, jitter));
+                return Decision::Defer { after };
+            }
             _ if attempt >= self.max_attempts => return Decision::Bury,
             Kind::RetryAfter(delay) => delay,
             Kind::Transient => self.policy.delay(attempt, jitter),

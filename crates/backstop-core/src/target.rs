@@ -1,9 +1,11 @@
 //! Targets: where relays send, each with its availability: whether it may be called now, and why not.
 //!
 //! A relay asks for leave ([`Target::admit`]), makes its request, judges it ([`Verdict`]), and the [`Permit`] turns the
-//! verdict into the handler's answer. While a target is *unavailable* its events are deferred: no attempt is counted,
-//! and a [breaker](crate::breaker) paces the probes, so an outage of an hour buries nothing.
+//! verdict into the handler's answer. While a target is *unavailable* the answer says so ([`Failure::unavailable`]): the
+//! route is held with no attempt counted, and a [breaker](crate::breaker) paces the probes, so an outage of an hour costs
+//! nothing. Where other events succeed meanwhile it is the event that the target does not take, and the attempt counts.
 
+mod availability;
 mod config;
 mod report;
 mod verdict;
@@ -15,27 +17,26 @@ use std::time::Duration;
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
 use crate::inspect::Paused;
-use crate::redact::redacted;
-use crate::retry::Jitter;
-use crate::{Failure, Outcome, Timestamp, telemetry};
+use crate::{Failure, Outcome, telemetry};
 
 pub use config::{Config, DEFAULT_SOURCE, default_breaker};
 pub use verdict::{Verdict, unwritable};
 
-use config::Pace;
+use availability::{Availability, Request};
 
 /// Where a relay's events go, as an operator sees it. A cheap handle: clones share its state.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backstop_core::retry::Jitter;
-/// use backstop_core::{Outcome, SystemClock};
+/// use backstop_core::SystemClock;
+/// use backstop_core::failure::Kind;
 /// use backstop_core::target::{Config, Status, Target, Verdict};
 ///
 /// let target = Target::new("webhook", "billing", &Config::default(), Arc::new(SystemClock));
-/// let permit = target.admit(Jitter::random()).expect("nothing speaks against it");
-/// let away = Verdict::Unavailable { wait: None, why: "no route to host".to_owned() };
-/// assert!(matches!(permit.answer(away, Jitter::random()), Ok(Outcome::RetryAfter(_))));
+/// let permit = target.admit(["42"]).expect("nothing speaks against it");
+/// let unreachable = Verdict::Unavailable { class: "connect", wait: None, why: "no route to host".to_owned() };
+/// let failure = permit.answer(unreachable).unwrap_err();
+/// assert!(matches!(failure.kind(), Kind::Unavailable(Some(_))));
 ///
 /// target.disable(); // as an answer of 410 does
 /// assert_eq!(target.status(), Status::Disabled);
@@ -48,7 +49,6 @@ struct Inner {
     kind: &'static str,
     name: String,
     clock: Arc<dyn Clock>,
-    pace: Pace,
     availability: Mutex<Availability>,
     metrics: telemetry::Target,
 }
@@ -102,24 +102,6 @@ impl From<&str> for Name {
     }
 }
 
-struct Availability {
-    breaker: Breaker,
-    /// Until when the target asked us to wait.
-    held_until: Option<Tick>,
-    disabled: bool,
-    /// Why the last request that says something about the target went wrong; none after a good one.
-    trouble: Option<String>,
-    /// Since when it is not available, while it is not.
-    since: Option<Timestamp>,
-    /// By when somebody has asked for leave, or will again who was told to wait for an open circuit.
-    asked_by: Tick,
-    /// When nobody has asked for so long, nothing waits for it.
-    quiet: Duration,
-}
-
-/// The shortest time after which nothing waits for a target that nobody asks for.
-const QUIET: Duration = Duration::from_secs(60);
-
 /// What can be said about a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -135,17 +117,14 @@ pub enum Status {
 impl Target {
     /// A target that is available. `kind` is the word for what it is: `webhook`, `topic`.
     pub fn new(kind: &'static str, name: impl Into<Name>, config: &Config, clock: Arc<dyn Clock>) -> Self {
-        let breaker = Breaker::new(config.breaker.clone());
-        let availability = Availability::new(breaker, config.pause);
+        let availability = Availability::new(Breaker::new(config.breaker.clone()), config.pace());
         let name = name.into();
         let metrics = telemetry::Target::of(kind, &name);
         metrics.available.set(1);
-        let pace = config.pace();
         Self(Arc::new(Inner {
             kind,
             name: name.text,
             clock,
-            pace,
             availability: Mutex::new(availability),
             metrics,
         }))
@@ -190,30 +169,12 @@ impl Target {
         Some(Paused { state, why, since })
     }
 
-    /// A relay's answer as the answer of a sink. There a deferred event counts as failed: the caller of a sink keeps
-    /// the events that it does not take.
-    pub fn as_sink_answer(&self, answer: Result<Outcome, Failure>) -> Result<(), Failure> {
-        match answer {
-            Ok(Outcome::Done) => Ok(()),
-            Err(failure) => Err(failure),
-            Ok(Outcome::RetryAfter(wait)) => {
-                let availability = self.availability();
-                let what = if availability.disabled { "is disabled" } else { "is unavailable for now" };
-                let why = availability.trouble.as_deref().unwrap_or("it gave no reason");
-                let why = format!("the target {what}: {why}");
-                drop(availability);
-                Err(Failure::retry_after(wait).class_is("unavailable").message_is(why))
-            }
-            Ok(other) => Err(Failure::permanent("refused", other.reason().unwrap_or_default())),
-        }
-    }
-
     /// Whether nothing is sent to it: it said that it is gone, or [`disable`](Self::disable) was called.
     pub fn is_disabled(&self) -> bool {
         self.availability().disabled
     }
 
-    /// Stops sending. Its events are deferred until it is enabled again.
+    /// Stops sending. Its events wait until it is enabled again.
     pub fn disable(&self) {
         let mut availability = self.availability();
         availability.disabled = true;
@@ -222,11 +183,10 @@ impl Target {
         self.0.metrics.available.set(0);
     }
 
-    /// Sends again. A deferred event is delivered when its delay is over.
+    /// Sends again, at once.
     pub fn enable(&self) {
         let mut availability = self.availability();
-        availability.disabled = false;
-        availability.held_until = None;
+        availability.enable();
         let status = availability.status(self.0.clock.ticks());
         availability.note_since(&status, &*self.0.clock);
         let is_available = status == Status::Available;
@@ -234,27 +194,27 @@ impl Target {
         self.0.metrics.available.set(u64::from(is_available));
     }
 
-    /// Leave to make one request with one event, or how long to defer the event.
-    pub fn admit(&self, jitter: Jitter) -> Result<Permit, Duration> {
-        self.admit_many(1, jitter)
+    /// How long it is not called, if so.
+    pub fn wait(&self) -> Option<Duration> {
+        self.availability().wait(self.0.clock.ticks())
     }
 
-    /// Leave to make one request with this many events, or how long to defer them. They are counted one by one, and
-    /// only when their fate is known: a batch that is refused is not counted, since each of its events is then sent
-    /// alone.
-    pub fn admit_many(&self, events: u64, jitter: Jitter) -> Result<Permit, Duration> {
-        let Inner { pace, clock, .. } = &*self.0;
-        let now = clock.ticks();
+    /// Leave to make one request with these events, by their ids; or why it must not be made, and when to ask again. Events are
+    /// counted one by one, and only when it is known what becomes of them: a batch that is refused counts for nothing, since
+    /// each of its events is then sent alone.
+    pub fn admit<'a>(&self, ids: impl IntoIterator<Item = &'a str>) -> Result<Permit, Failure> {
+        let (ids, began): (Vec<_>, _) = (ids.into_iter().map(str::to_owned).collect(), self.0.clock.ticks());
         let mut availability = self.availability();
-        let admitted = availability.admit(now, *pace, jitter);
+        let admitted = availability.admit(began);
+        let answered_before = availability.answered();
         drop(availability);
         match admitted {
             Ok(admission) => {
-                Ok(Permit { target: self.clone(), admission: Some(admission), began: now, events })
+                Ok(Permit { target: self.clone(), admission: Some(admission), began, ids, answered_before })
             }
-            Err(wait) => {
-                self.0.metrics.deferred.add(events);
-                Err(wait)
+            Err(unavailable) => {
+                self.0.metrics.held.add(ids.len() as u64);
+                Err(unavailable)
             }
         }
     }
@@ -262,11 +222,11 @@ impl Target {
     fn count(&self, answer: &Result<Outcome, Failure>, events: u64, status: &Status) {
         let metrics = &self.0.metrics;
         match answer {
-            Ok(Outcome::Done) => metrics.delivered.add(events),
-            Ok(Outcome::RetryAfter(_)) => metrics.deferred.add(events),
+            Ok(_) => metrics.delivered.add(events),
+            Err(failure) if failure.is_unavailable() => metrics.held.add(events),
             // Of a batch that was refused each event is sent, and counted, alone.
-            _ if events == 1 => metrics.failed.increment(),
-            _ => {}
+            Err(_) if events == 1 => metrics.failed.increment(),
+            Err(_) => {}
         }
         metrics.available.set(u64::from(*status == Status::Available));
     }
@@ -282,91 +242,21 @@ impl fmt::Debug for Target {
     }
 }
 
-impl Availability {
-    fn new(breaker: Breaker, pause: Duration) -> Self {
-        Self {
-            breaker,
-            held_until: None,
-            disabled: false,
-            trouble: None,
-            since: None,
-            asked_by: Tick::ZERO,
-            quiet: QUIET.max(pause.saturating_mul(2)),
-        }
-    }
-
-    fn status(&mut self, now: Tick) -> Status {
-        let held = self.held_until.is_some_and(|until| until > now);
-        let circuit_open = match self.breaker.poll(now) {
-            State::Open => true,
-            // A probe that went well says enough: the next may be days away. So does it when nobody comes to probe: nothing
-            // waits for the target here, and another node may have delivered what did.
-            State::HalfOpen => self.trouble.is_some() && now.since(self.asked_by) < self.quiet,
-            State::Closed => false,
-        };
-        if self.disabled {
-            Status::Disabled
-        } else if held || circuit_open {
-            Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked us to wait".to_owned()))
-        } else {
-            Status::Available
-        }
-    }
-
-    /// Keeps the moment at which it ceased to be available.
-    fn note_since(&mut self, status: &Status, clock: &dyn Clock) {
-        match status {
-            Status::Available => self.since = None,
-            _ => _ = self.since.get_or_insert_with(|| clock.now()),
-        }
-    }
-
-    fn admit(&mut self, now: Tick, pace: Pace, jitter: Jitter) -> Result<Admission, Duration> {
-        self.asked_by = self.asked_by.max(now).max(self.breaker.open_until().unwrap_or(now));
-        if self.disabled {
-            return Err(pace.disabled_pause);
-        }
-        if let Some(until) = self.held_until.filter(|until| *until > now) {
-            return Err(until.since(now).saturating_add(pace.spread(jitter)));
-        }
-        self.breaker.admit(now).map_err(|refused| match refused.until {
-            Some(until) => until.since(now).saturating_add(pace.spread(jitter)),
-            None => pace.spread(jitter),
-        })
-    }
-
-    /// How long to defer an event whose target turned out to be unavailable.
-    fn wait(&mut self, asked: Option<Duration>, now: Tick, pace: Pace, jitter: Jitter) -> Duration {
-        let asked = asked.filter(|wait| !wait.is_zero());
-        if let Some(wait) = asked {
-            self.held_until = self.held_until.max(Some(now + wait));
-        }
-        self.asked_by = self.asked_by.max(self.breaker.open_until().unwrap_or(now));
-        let reopens = self.breaker.open_until().map(|until| until.since(now));
-        asked.max(reopens).unwrap_or_default().saturating_add(pace.spread(jitter))
-    }
-}
-
-impl Pace {
-    /// Half to one and a half of the pause, so that events which wait for the same thing do not come at once.
-    fn spread(self, jitter: Jitter) -> Duration {
-        self.pause.mul_f64(jitter.factor())
-    }
-}
-
-/// Leave to make one request. If it is dropped without a verdict, it gives the breaker its place back.
+/// Leave to make one request. Dropped without a verdict it gives the breaker its place back.
 pub struct Permit {
     target: Target,
     admission: Option<Admission>,
     began: Tick,
-    events: u64,
+    ids: Vec<String>,
+    /// How many requests the target had answered when this one began.
+    answered_before: u64,
 }
 
 impl Permit {
-    /// Records what the request says about the target, and gives the handler's answer for the event.
-    pub fn answer(mut self, verdict: Verdict, jitter: Jitter) -> Result<Outcome, Failure> {
+    /// Notes what the request said about the target, and answers what becomes of its events.
+    pub fn answer(mut self, verdict: Verdict) -> Result<Outcome, Failure> {
         let target = self.target.clone();
-        let Inner { clock, pace, .. } = &*target.0;
+        let clock = &target.0.clock;
         let now = clock.ticks();
         let took = now.since(self.began);
         if !matches!(verdict, Verdict::Blocked(_)) {
@@ -374,38 +264,14 @@ impl Permit {
         }
         let mut availability = target.availability();
         let before = availability.breaker.state();
-        // What says nothing about the target leaves the admission to be given back.
-        if let Some(good) = speaks_well(&verdict)
-            && let Some(admission) = self.admission.take()
-        {
-            availability.breaker.record(admission, good, took, now);
-        }
-        let answer = match verdict {
-            Verdict::Done => Ok(Outcome::Done),
-            Verdict::Failed(failure) => {
-                availability.trouble = failure.is_recoverable().then(|| failure.to_string());
-                Err(failure)
-            }
-            Verdict::Blocked(failure) => Err(failure),
-            Verdict::Gone(why) => {
-                availability.disabled = true;
-                availability.trouble = Some(redacted(&why).into_owned());
-                Ok(Outcome::RetryAfter(pace.disabled_pause))
-            }
-            Verdict::Unavailable { wait, why } => {
-                availability.trouble = Some(redacted(&why).into_owned());
-                Ok(Outcome::RetryAfter(availability.wait(wait, now, *pace, jitter)))
-            }
-        };
-        if matches!(answer, Ok(Outcome::Done)) {
-            availability.trouble = None;
-        }
+        let request = Request { ids: &self.ids, answered_before: self.answered_before, took, now };
+        let answer = availability.judge(verdict, &request, &mut self.admission);
         let (after, status) = (availability.breaker.state(), availability.status(now));
         availability.note_since(&status, &**clock);
         // Whoever reads the log may be slow, and nobody else should wait for that.
         drop(availability);
         tell_changes(target.name(), before, after, &status);
-        target.count(&answer, self.events, &status);
+        target.count(&answer, self.ids.len() as u64, &status);
         answer
     }
 }
@@ -418,29 +284,16 @@ impl Drop for Permit {
     }
 }
 
-/// What a verdict says about the target's health, if anything. A permanent failure is an answer like any other.
-fn speaks_well(verdict: &Verdict) -> Option<bool> {
-    match verdict {
-        Verdict::Done => Some(true),
-        Verdict::Failed(failure) => Some(!failure.is_recoverable()),
-        Verdict::Unavailable { .. } => Some(false),
-        Verdict::Gone(_) | Verdict::Blocked(_) => None,
-    }
-}
-
 fn tell_changes(name: &str, before: State, after: State, status: &Status) {
     match (before, after, status) {
         (_, _, Status::Disabled) => {
-            tracing::warn!(
-                target_name = name,
-                "the target says that it is gone, and is now disabled; its events are deferred"
-            );
+            tracing::warn!(target_name = name, "the target is gone and disabled; its events wait");
         }
         (State::Closed, State::Open, Status::Unavailable(why)) => {
             tracing::warn!(
                 target_name = name,
                 why,
-                "the target is unavailable: circuit open; its events are deferred"
+                "the target is unavailable: circuit open; its events wait"
             );
         }
         (State::HalfOpen, State::Open, Status::Unavailable(why)) => {

@@ -189,6 +189,7 @@ component! {
     dispatch_failure: Counter "dispatch.failure", "Events that failed and will be tried again.";
     dispatch_dead: Counter "dispatch.dead", "Events given up and buried.";
     dispatch_deferred: Counter "dispatch.deferred", "Events that their handler deferred; no attempt is counted.";
+    dispatch_held: Counter "dispatch.held", "Events whose handler was unavailable: their route is held, and no attempt is counted.";
     dispatch_duration: Histogram "dispatch.duration.seconds", "How long each call of a handler took, in seconds.";
     dispatch_wait: Histogram "dispatch.wait.seconds", "How long each event was due before its handler was called, in seconds.";
     delivery_latency: Histogram "delivery.latency.seconds", "From an event's creation until it is recorded as handled, in seconds; a delay that was asked for is part of it.";
@@ -259,7 +260,7 @@ component! {
     /// ```
     Target, TARGET, prefix "target",
     delivered: Counter "delivered", "Events that the target confirmed.";
-    deferred: Counter "deferred", "Events deferred because the target is unavailable; no attempt is counted.";
+    held: Counter "held", "Events that waited because the target was unavailable; no attempt is counted.";
     failed: Counter "failed", "Events that the target refused or failed on.";
     available: Gauge "available", "1 while the target is called, 0 while its events wait; as of the last event for it.";
     request_duration: Histogram "request.duration.seconds", "How long each request to the target took, in seconds, whatever the result.";

@@ -16,7 +16,7 @@ pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Ve
             let wait = answer.retry_after.as_deref().and_then(|text| retry_after::parse(text, now, longest));
             of_status(&answer, wait)
         }
-        Err(Unanswered::Unavailable(why)) => Verdict::Unavailable { wait: None, why },
+        Err(Unanswered::Unavailable(why)) => Verdict::Unavailable { class: "no-answer", wait: None, why },
         Err(Unanswered::Blocked(why)) => Verdict::Blocked(Failure::permanent("blocked-address", why)),
         Err(Unanswered::Malformed(message)) => Verdict::Failed(Failure::transient("bad-response", message)),
     }
@@ -27,8 +27,11 @@ fn of_status(answer: &Answer, wait: Option<Duration>) -> Verdict {
     let class = format!("http-{}", status.as_u16());
     let failure = match status {
         _ if status.is_success() => return Verdict::Done,
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-            return Verdict::Unavailable { wait, why: message(answer) };
+        StatusCode::TOO_MANY_REQUESTS => {
+            return Verdict::Unavailable { class: "http-429", wait, why: message(answer) };
+        }
+        StatusCode::SERVICE_UNAVAILABLE => {
+            return Verdict::Unavailable { class: "http-503", wait, why: message(answer) };
         }
         StatusCode::GONE => return Verdict::Gone(message(answer)),
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY => may_pass(class, wait),
@@ -124,7 +127,7 @@ mod tests {
     fn without_an_answer_the_event_waits_and_nonsense_counts_as_a_failure() {
         let judged = |unanswered| judge(Err(unanswered), Timestamp::UNIX_EPOCH, HOUR);
         let away = judged(Unanswered::Unavailable("no answer".to_owned()));
-        assert!(matches!(away, Verdict::Unavailable { wait: None, why } if why == "no answer"));
+        assert!(matches!(away, Verdict::Unavailable { wait: None, why, .. } if why == "no answer"));
         let nonsense = judged(Unanswered::Malformed("not HTTP".to_owned()));
         assert_eq!(failed(nonsense), ("bad-response".to_owned(), Kind::Transient));
         let blocked = judged(Unanswered::Blocked("private".to_owned()));

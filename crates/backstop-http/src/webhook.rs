@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use backstop_core::retry::Jitter;
 use backstop_core::target::Target;
 use backstop_core::{Clock, Event, Failure, Handler, Outcome};
 use hyper::HeaderMap;
@@ -87,8 +86,8 @@ impl Handler for Webhook {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
         let relay = &self.0;
         match &relay.mode {
-            Mode::Structured => relay.send_checked(encoding::structured(&event, &relay.source)).await,
-            Mode::Binary => relay.send_checked(encoding::binary(&event, &relay.source)).await,
+            Mode::Structured => relay.send_checked(&event, encoding::structured(&event, &relay.source)).await,
+            Mode::Binary => relay.send_checked(&event, encoding::binary(&event, &relay.source)).await,
             Mode::Batched { gathering, linger } => gather(relay, gathering, *linger, &event).await,
         }
     }
@@ -99,19 +98,24 @@ impl Handler for Webhook {
 }
 
 impl Relay {
-    async fn send_checked(&self, message: Result<Message, Failure>) -> Result<Outcome, Failure> {
-        self.send(self.fitting(message?)?, 1).await
+    async fn send_checked(
+        &self,
+        event: &Event,
+        message: Result<Message, Failure>,
+    ) -> Result<Outcome, Failure> {
+        self.send(self.fitting(message?)?, [event.id()]).await
     }
 
     /// The whole of a delivery: ask for leave, sign, send, judge, answer.
-    async fn send(&self, mut message: Message, events: u64) -> Result<Outcome, Failure> {
-        let permit = match self.target.admit_many(events, Jitter::random()) {
-            Ok(permit) => permit,
-            Err(wait) => return Ok(Outcome::RetryAfter(wait)),
-        };
+    async fn send<'a>(
+        &self,
+        mut message: Message,
+        ids: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Outcome, Failure> {
+        let permit = self.target.admit(ids)?;
         self.sign(&mut message);
         let exchange = self.client.post(message.headers, message.body).await;
-        permit.answer(judge(exchange, self.clock.now(), self.retry_after_limit), Jitter::random())
+        permit.answer(judge(exchange, self.clock.now(), self.retry_after_limit))
     }
 
     fn fitting(&self, message: Message) -> Result<Message, Failure> {
@@ -149,11 +153,16 @@ impl Relay {
         if items.is_empty() {
             return;
         }
-        let answer = self.send(self.message_of(&items), items.len() as u64).await;
-        let together = items.len() == 1 || answer.is_ok();
+        let ids: Vec<_> = items.iter().map(|item| item.event_id.as_str()).collect();
+        let answer = self.send(self.message_of(&items), ids).await;
+        let together = items.len() == 1 || answer.as_ref().err().is_none_or(Failure::is_unavailable);
         for item in items {
             // One bad event must not take the others with it: a batch that failed is sent again in pieces.
-            let own = if together { answer.clone() } else { self.send(self.message_of([&item]), 1).await };
+            let own = if together {
+                answer.clone()
+            } else {
+                self.send(self.message_of([&item]), [item.event_id.as_str()]).await
+            };
             let _ = item.answer.send(own);
         }
     }
@@ -193,8 +202,8 @@ async fn gather(
             }
         });
     }
-    // If nobody answers, the runtime is ending; the event comes again.
-    answered.await.unwrap_or(Ok(Outcome::RetryAfter(Duration::ZERO)))
+    // The runtime is ending where nobody answers; the event comes again.
+    answered.await.unwrap_or_else(|_| Err(Failure::unavailable("the process is ending")))
 }
 
 fn lock(gathering: &Mutex<Gathering>) -> std::sync::MutexGuard<'_, Gathering> {

@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backstop_core::retry::Jitter;
 use backstop_core::target::{Target, Verdict};
 use backstop_core::{Event, Failure, Handler, Outcome};
 
@@ -81,15 +80,12 @@ impl Relay {
     /// The whole of a delivery: ask for leave, send, judge, answer.
     async fn publish(&self, event: &Event, source: &str) -> Result<Outcome, Failure> {
         let record = Record::of(event, source, self.format)?;
-        let permit = match self.target.admit(Jitter::random()) {
-            Ok(permit) => permit,
-            Err(wait) => return Ok(Outcome::RetryAfter(wait)),
-        };
+        let permit = self.target.admit([event.id()])?;
         let verdict = match self.connection.publish(&self.topic, &record).await {
             Ok(()) => Verdict::Done,
             Err(unconfirmed) => judge(unconfirmed, &self.topic, self.timeout),
         };
-        permit.answer(verdict, Jitter::random())
+        permit.answer(verdict)
     }
 }
 

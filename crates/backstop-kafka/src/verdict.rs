@@ -54,7 +54,7 @@ pub(crate) fn judge(Unconfirmed { code, complaint }: Unconfirmed, topic: &str, t
         Some(complaint) => format!("{why} ({complaint})"),
         None => why,
     };
-    Verdict::Unavailable { wait: None, why }
+    Verdict::Unavailable { class: "no-confirmation", wait: None, why }
 }
 
 /// `MessageSizeTooLarge` is `kafka-message-size-too-large`.

@@ -51,7 +51,13 @@ async fn headers_pass_through_the_codec_that_was_given() {
     tx.commit().await.unwrap();
     let kept: String = sqlx::query_scalar("select headers from outbox_event").fetch_one(&pool).await.unwrap();
     assert_eq!(kept, r#"}"a":"b"{"#);
-    let due =
-        Due { at: At::Database, skip_recent: Duration::ZERO, limit: 10, order: Order::Due, after: None };
+    let due = Due {
+        at: At::Database,
+        skip_recent: Duration::ZERO,
+        limit: 10,
+        order: Order::Due,
+        after: None,
+        pair: None,
+    };
     assert_eq!(store.poll(due).await.unwrap()[0].event, Ok(event));
 }

@@ -72,7 +72,7 @@ database_suite! {
         let appended = Writer::new(store.clone()).append(&mut tx, order()).await.unwrap();
         tx.rollback().await.unwrap();
         appended.rolled_back();
-        let due = Due { at: At::Database, skip_recent: std::time::Duration::ZERO, limit: 10, order: Order::Due, after: None };
+        let due = Due { at: At::Database, skip_recent: std::time::Duration::ZERO, limit: 10, order: Order::Due, after: None, pair: None };
         assert_eq!((shop.orders().await, store.poll(due).await.unwrap().len()), (0, 0));
     }
 }

@@ -69,8 +69,14 @@ async fn claims_after_a_silence<DB: Supported>(pool: sqlx::Pool<DB>, proxy: &Pro
     let store = SqlStore::on(pool.clone(), TableName::default()).patience(PATIENCE);
     let store = if pooled { store.behind_pooler() } else { store };
     store.migrate().await.unwrap();
-    let due =
-        || Due { at: At::Database, skip_recent: Duration::ZERO, limit: 10, order: Order::Due, after: None };
+    let due = || Due {
+        at: At::Database,
+        skip_recent: Duration::ZERO,
+        limit: 10,
+        order: Order::Due,
+        after: None,
+        pair: None,
+    };
     let node = Arc::from("node");
     let claim = async || store.claim(&node, Duration::from_secs(60), due()).await;
     assert!(claim().await.unwrap().is_empty());
@@ -109,7 +115,14 @@ async fn a_server_that_left_is_told_as_the_cause_and_not_the_wait_for_it() {
     server.stop().await;
 
     let store = SqlStore::on(pool, TableName::default());
-    let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 1, order: Order::Due, after: None };
+    let due = Due {
+        at: At::Database,
+        skip_recent: Duration::ZERO,
+        limit: 1,
+        order: Order::Due,
+        after: None,
+        pair: None,
+    };
     // The first finds connections that have ended; then there are none.
     eventually("it has noticed", async || store.poll(due).await.unwrap_err().to_string().contains("refused"))
         .await;

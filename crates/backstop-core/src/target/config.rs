@@ -20,11 +20,11 @@ config! {
         /// The `source` of every event: a URI reference that names the system that sends it.
         source: Option<String> = None
             => "source": one(SOURCE), unset("`/outbox/` and the name of the outbox");
-        /// How long an event is deferred while the target is unavailable and has not said how long to wait; spread by
-        /// half, and added to the time for which the circuit is open.
+        /// How long to wait between two probes of a target that is unavailable and names no time of its own, while the
+        /// circuit is closed; the first probes come sooner.
         pause: Duration = Duration::from_secs(5) => "pause": one(WAIT);
-        /// How long an event is deferred while the target is disabled. After the target is enabled again, its events flow
-        /// again within this time.
+        /// How long those who send to it by themselves, such as a redrive, wait while the target is disabled. An outbox asks
+        /// all the time.
         disabled_pause: Duration = Duration::from_secs(3_600) => "disabled-pause": one(WAIT);
         /// When the circuit opens, and how it closes again.
         breaker: breaker::Config = default_breaker() => "breaker": group;
@@ -32,14 +32,14 @@ config! {
 }
 
 /// The breaker of a target unless another is given: after 5 failures in a row, or when half of the last 100 calls
-/// failed, it opens for 30 s; then 2 probes decide. It opens early, because a refused call costs no event an attempt, and
+/// failed, it opens for 30 s; then one probe decides. It opens early, because a refused call costs no event an attempt, and
 /// slowness never opens it: a target that answers late still answers.
 pub fn default_breaker() -> breaker::Config {
     breaker::Config {
         consecutive_failures: Some(5),
         slow_call_rate_threshold: None,
         wait_in_open: Duration::from_secs(30),
-        half_open_calls: 2,
+        half_open_calls: 1,
         ..breaker::Config::default()
     }
 }
@@ -61,15 +61,18 @@ impl Config {
     }
 
     pub(super) fn pace(&self) -> Pace {
-        Pace { pause: self.pause, disabled_pause: self.disabled_pause }
+        let Self { pause, disabled_pause, ref breaker, .. } = *self;
+        Pace { pause, disabled_pause, wait_in_open: breaker.wait_in_open }
     }
 }
 
-/// How long events are deferred.
+/// How long to wait for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pace {
     /// While the target is unavailable and names no time of its own.
     pub(super) pause: Duration,
     /// While it is disabled.
     pub(super) disabled_pause: Duration,
+    /// While its circuit is open.
+    pub(super) wait_in_open: Duration,
 }

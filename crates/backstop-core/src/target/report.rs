@@ -48,7 +48,7 @@ impl Target {
         let metrics = &inner.metrics;
         let flows = vec![
             flow("delivered", "Events that the target confirmed.", &metrics.delivered),
-            flow("deferred", "Events deferred; no attempt is counted.", &metrics.deferred),
+            flow("held", "Events that waited for the target; no attempt is counted.", &metrics.held),
             flow("failed", "Events that the target refused or failed on.", &metrics.failed),
         ];
         let times =

@@ -1,179 +1,267 @@
-//! How long events are deferred, decided without a socket.
+//! When a target is called and what its answers mean, decided without a socket.
 
 use super::*;
 use crate::SystemClock;
 use crate::breaker;
+use crate::failure::Kind;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn availability(config: breaker::Config) -> Availability {
-    Availability::new(Breaker::new(config), SECOND)
+/// A clock that only the test moves.
+#[derive(Debug, Default)]
+struct Still(Mutex<Tick>);
+
+impl Still {
+    fn advance(&self, by: Duration) {
+        let mut tick = self.0.lock().unwrap();
+        *tick = *tick + by;
+    }
 }
 
-fn pace() -> Pace {
-    patience(default_breaker()).pace()
+impl Clock for Still {
+    fn now(&self) -> crate::Timestamp {
+        crate::Timestamp::UNIX_EPOCH
+    }
+
+    fn ticks(&self) -> Tick {
+        *self.0.lock().unwrap()
+    }
 }
 
-fn patience(breaker: breaker::Config) -> Config {
-    Config { breaker, pause: SECOND, disabled_pause: 60 * SECOND, ..Config::default() }
+fn target(breaker: breaker::Config) -> (Target, Arc<Still>) {
+    let config = Config { breaker, pause: 64 * SECOND, disabled_pause: 600 * SECOND, ..Config::default() };
+    let clock = Arc::new(Still::default());
+    (Target::new("test", "t", &config, clock.clone()), clock)
 }
 
-#[test]
-fn a_target_that_asks_for_time_is_held_for_the_longest_that_it_asked_for() {
-    let mut availability = availability(breaker::Config::default());
-    let now = Tick::ZERO;
-    assert_eq!(availability.wait(Some(10 * SECOND), now, pace(), Jitter::NONE), 11 * SECOND);
-    assert_eq!(availability.wait(Some(5 * SECOND), now, pace(), Jitter::NONE), 6 * SECOND);
-    assert_eq!(availability.admit(now + 4 * SECOND, pace(), Jitter::NONE), Err(7 * SECOND));
-    assert!(availability.admit(now + 10 * SECOND, pace(), Jitter::NONE).is_ok());
-}
-
-#[test]
-fn an_open_breaker_is_waited_for_and_the_wait_is_spread() {
-    let config = breaker::Config {
-        consecutive_failures: Some(1),
+fn after_failures(failures: u32) -> breaker::Config {
+    breaker::Config {
+        consecutive_failures: Some(failures),
         wait_in_open: 30 * SECOND,
+        half_open_calls: 1,
         ..breaker::Config::default()
-    };
-    let mut availability = availability(config);
-    let call = availability.breaker.admit(Tick::ZERO).unwrap();
-    availability.breaker.record(call, false, SECOND, Tick::ZERO);
-    assert_eq!(availability.wait(None, Tick::ZERO, pace(), Jitter::new(0.0)), 30 * SECOND + SECOND / 2);
+    }
+}
+
+fn ask(target: &Target, id: &str, verdict: Verdict) -> Result<Outcome, Failure> {
+    target.admit([id]).expect("it may be called").answer(verdict)
+}
+
+fn unreachable() -> Verdict {
+    Verdict::Unavailable { class: "connect", wait: None, why: "no route".to_owned() }
+}
+
+fn busy(wait: Duration) -> Verdict {
+    Verdict::Unavailable { class: "http-503", wait: Some(wait), why: "busy".to_owned() }
+}
+
+fn failed() -> Verdict {
+    Verdict::Failed(Failure::transient("http-500", "oops"))
+}
+
+/// How long to wait before the next probe, of an answer that says that the target is unavailable.
+fn wait(answer: Result<Outcome, Failure>) -> Duration {
+    match answer.expect_err("it is unavailable").kind() {
+        Kind::Unavailable(Some(wait)) => wait,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(target: &Target) -> Option<Duration> {
+    target.admit(["x"]).err().map(|failure| wait(Err(failure)))
+}
+
+#[test]
+fn a_target_that_asks_for_time_is_not_called_for_the_longest_that_it_asked_for() {
+    let (target, clock) = target(breaker::Config::default());
+    let (one, other) = (target.admit(["1"]).ok().unwrap(), target.admit(["2"]).ok().unwrap());
+    assert_eq!(wait(one.answer(busy(10 * SECOND))), 10 * SECOND);
+    assert_eq!(wait(other.answer(busy(5 * SECOND))), 10 * SECOND);
+    clock.advance(4 * SECOND);
+    assert_eq!((refused(&target), target.wait()), (Some(6 * SECOND), Some(6 * SECOND)));
+    clock.advance(6 * SECOND);
+    assert_eq!((refused(&target), target.wait()), (None, None));
+}
+
+#[test]
+fn an_open_circuit_is_waited_for() {
+    let (target, clock) = target(after_failures(1));
+    assert_eq!(wait(ask(&target, "1", unreachable())), 30 * SECOND);
+    clock.advance(10 * SECOND);
+    assert_eq!(refused(&target), Some(20 * SECOND));
+}
+
+#[test]
+fn probes_come_soon_at_first_and_then_at_the_pause() {
+    let (target, _) = target(after_failures(1_000));
+    let waits: Vec<_> = (0..9).map(|n| wait(ask(&target, &n.to_string(), unreachable())).as_secs()).collect();
+    assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+    assert!(ask(&target, "9", Verdict::Done).is_ok());
+    assert_eq!(wait(ask(&target, "10", unreachable())), SECOND, "it begins anew");
+}
+
+#[test]
+fn a_success_after_an_outage_opens_no_circuit() {
+    let (target, _) = target(breaker::Config { consecutive_failures: None, ..after_failures(1) });
+    for id in 0..9 {
+        wait(ask(&target, &id.to_string(), unreachable()));
+    }
+    ask(&target, "9", Verdict::Done).unwrap();
     assert_eq!(
-        availability.admit(Tick::ZERO + 10 * SECOND, pace(), Jitter::new(1.0)),
-        Err(20 * SECOND + SECOND * 3 / 2)
+        (target.status(), refused(&target)),
+        (Status::Available, None),
+        "nine of ten failed, and it is back"
     );
 }
 
 #[test]
-fn without_anything_to_wait_for_the_pause_is_all() {
-    let mut availability = availability(breaker::Config::default());
-    assert_eq!(availability.wait(None, Tick::ZERO, pace(), Jitter::NONE), SECOND);
-    availability.disabled = true;
-    assert_eq!(availability.admit(Tick::ZERO, pace(), Jitter::NONE), Err(60 * SECOND));
+fn one_event_that_always_fails_opens_no_circuit() {
+    let (target, _) = target(after_failures(3));
+    for _ in 0..20 {
+        assert_eq!(ask(&target, "bad", failed()).unwrap_err().class(), "http-500");
+    }
+    assert_eq!(target.0.availability.lock().unwrap().breaker.state(), State::Closed);
+    // Three different ones do.
+    for id in ["2", "3"] {
+        ask(&target, id, failed()).unwrap_err();
+    }
+    assert_eq!(target.status(), Status::Unavailable("http-500: oops".to_owned()));
+}
+
+#[test]
+fn an_event_that_the_target_does_not_take_while_it_takes_others_is_an_attempt() {
+    let (target, _) = target(after_failures(100));
+    // Nobody knows yet what to make of it.
+    wait(ask(&target, "bad", busy(SECOND / 1_000)));
+    target.enable();
+    ask(&target, "good", Verdict::Done).unwrap();
+    let failure = ask(&target, "bad", busy(9 * SECOND)).unwrap_err();
+    assert_eq!((failure.class(), failure.kind()), ("http-503", Kind::RetryAfter(9 * SECOND)));
+    assert_eq!(target.status(), Status::Available, "it holds nobody");
+    // Others succeeded while it hung.
+    let hanging = target.admit(["hangs"]).ok().unwrap();
+    ask(&target, "good", Verdict::Done).unwrap();
+    let hung = Verdict::Unavailable { class: "timeout", wait: None, why: "no answer".to_owned() };
+    assert_eq!(hanging.answer(hung).unwrap_err().kind(), Kind::Transient);
+    // An outage that begins now is one for new events, and for old ones from the second answer on.
+    wait(ask(&target, "new", unreachable()));
+    assert_eq!(ask(&target, "bad", unreachable()).unwrap_err().kind(), Kind::Transient);
+    wait(ask(&target, "bad", unreachable()));
+    wait(ask(&target, "new", unreachable()));
+}
+
+#[test]
+fn a_circuit_that_nobody_asks_any_more_closes_by_itself() {
+    let (target, clock) = target(after_failures(1));
+    wait(ask(&target, "1", unreachable()));
+    clock.advance(150 * SECOND);
+    assert_eq!(target.status(), Status::Unavailable("no route".to_owned()));
+    clock.advance(8 * SECOND); // twice the longer pause after it could have been probed
+    assert_eq!((target.status(), target.paused()), (Status::Available, None));
 }
 
 #[test]
 fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
-    let config = breaker::Config {
-        consecutive_failures: Some(1),
-        wait_in_open: Duration::ZERO,
-        half_open_calls: 1,
-        ..breaker::Config::default()
-    };
-    let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
-    let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
-
-    let probe = target.admit(Jitter::NONE).ok().unwrap();
-    assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
+    let (target, clock) = target(after_failures(1));
+    wait(ask(&target, "1", unreachable()));
+    clock.advance(30 * SECOND);
+    let probe = target.admit(["2"]).ok().unwrap();
+    assert_eq!(refused(&target), Some(SECOND), "one probe at a time");
     drop(probe);
     let blocked = Verdict::Blocked(Failure::permanent("blocked-address", "no"));
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(blocked, Jitter::NONE);
-    assert!(target.admit(Jitter::NONE).is_ok(), "a request that was not made frees it too");
+    ask(&target, "3", blocked).unwrap_err();
+    assert_eq!(refused(&target), None, "a request that was not made frees it too");
+}
+
+#[test]
+fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
+    let (target, clock) = target(after_failures(1));
+    let given_up = target.admit(["0"]).ok().unwrap();
+    wait(ask(&target, "1", unreachable()));
+    clock.advance(30 * SECOND);
+    let _probe = target.admit(["2"]).ok().unwrap();
+    drop(given_up);
+    assert!(refused(&target).is_some(), "one probe at a time");
 }
 
 #[test]
 fn a_batch_counts_its_events_once_it_is_known_what_becomes_of_them() {
-    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
-    let answer =
-        |events, verdict| target.admit_many(events, Jitter::NONE).ok().unwrap().answer(verdict, Jitter::NONE);
+    let (target, _) = target(default_breaker());
+    let ids = |events: usize| vec!["id"; events];
+    let answer = |events, verdict| target.admit(ids(events)).ok().unwrap().answer(verdict);
     let _ = answer(7, Verdict::Done);
     let _ = answer(5, Verdict::Failed(Failure::permanent("http-400", "no")));
     let _ = answer(1, Verdict::Failed(Failure::permanent("http-400", "no")));
     let _ = answer(1, Verdict::Done);
-    let _ = answer(3, Verdict::Unavailable { wait: Some(SECOND), why: "busy".to_owned() });
-    assert!(target.admit_many(4, Jitter::NONE).is_err(), "it asked for patience");
+    let _ = answer(3, busy(SECOND));
+    assert!(target.admit(ids(4)).is_err(), "it asked us to wait");
     let metrics = &target.0.metrics;
-    let counted = [&metrics.delivered, &metrics.failed, &metrics.deferred].map(telemetry::Counter::total);
+    let counted = [&metrics.delivered, &metrics.failed, &metrics.held].map(telemetry::Counter::total);
     assert_eq!(counted, [8, 1, 7]);
     assert_eq!(metrics.request_duration.count(), 5, "one for each request, and none for what was not sent");
 }
 
 #[test]
 fn what_a_target_says_of_itself_is_shown_without_passwords() {
-    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(SystemClock));
+    let (target, _) = target(default_breaker());
     let why = "moved to https://joe:s3cret@h/".to_owned();
-    let away = Verdict::Unavailable { wait: Some(SECOND), why };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
+    let told = ask(&target, "1", Verdict::Unavailable { class: "connect", wait: None, why }).unwrap_err();
     assert_eq!(target.status(), Status::Unavailable("moved to https://***@h/".to_owned()));
+    assert_eq!(told.to_string(), "unavailable: the target is unavailable: moved to https://***@h/");
 }
 
 #[test]
-fn after_one_good_probe_of_two_nothing_is_said_to_wait() {
-    let clock = Arc::new(SystemClock);
-    let config = breaker::Config { wait_in_open: Duration::ZERO, ..default_breaker() };
-    let target = Target::new("test", "t", &patience(config), clock);
-    for _ in 0..5 {
-        let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-        let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
+fn after_a_good_probe_nothing_is_said_to_wait() {
+    let (target, clock) = target(breaker::Config { half_open_calls: 2, ..after_failures(5) });
+    for id in ["1", "2", "3", "4", "5"] {
+        wait(ask(&target, id, unreachable()));
     }
-    assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "probes are due");
     assert_eq!(target.0.metrics.available.value(), 0);
+    clock.advance(30 * SECOND);
+    assert_eq!(target.status(), Status::Unavailable("no route".to_owned()), "probes are due");
 
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(Verdict::Done, Jitter::NONE);
+    ask(&target, "1", Verdict::Done).unwrap();
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
 }
 
 #[test]
-fn a_permit_from_before_it_opened_frees_no_probe_when_it_is_dropped() {
-    let config = breaker::Config {
-        consecutive_failures: Some(1),
-        wait_in_open: Duration::ZERO,
-        half_open_calls: 1,
-        ..breaker::Config::default()
-    };
-    let target = Target::new("test", "t", &patience(config), Arc::new(SystemClock));
-    let given_up = target.admit(Jitter::NONE).ok().unwrap();
-    let away = Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away, Jitter::NONE);
-
-    let _probe = target.admit(Jitter::NONE).ok().unwrap();
-    drop(given_up);
-    assert!(target.admit(Jitter::NONE).is_err(), "one probe at a time");
-}
-
-fn opening_at_once() -> Target {
-    let config = breaker::Config { consecutive_failures: Some(1), ..breaker::Config::default() };
-    Target::new("test", "t", &patience(config), Arc::new(SystemClock))
-}
-
-#[test]
 fn a_target_that_refuses_an_event_for_good_is_there_and_one_that_fails_is_not() {
-    let refusing = opening_at_once();
-    for _ in 0..20 {
+    let (refusing, _) = target(after_failures(1));
+    for id in 0..20 {
         let refused = Verdict::Failed(Failure::permanent("http-422", "no"));
-        let _ = refusing.admit(Jitter::NONE).ok().unwrap().answer(refused, Jitter::NONE);
+        ask(&refusing, &id.to_string(), refused).unwrap_err();
     }
     assert_eq!(refusing.status(), Status::Available);
 
-    let failing = opening_at_once();
-    let failed = Verdict::Failed(Failure::transient("http-500", "oops"));
-    let _ = failing.admit(Jitter::NONE).ok().unwrap().answer(failed, Jitter::NONE);
+    let (failing, _) = target(after_failures(1));
+    ask(&failing, "1", failed()).unwrap_err();
     assert_eq!(failing.status(), Status::Unavailable("http-500: oops".to_owned()));
 }
 
 #[test]
 fn a_target_that_is_gone_is_disabled_until_somebody_enables_it() {
-    let target = opening_at_once();
-    let gone = Verdict::Gone("410".to_owned());
-    let answer = target.admit(Jitter::NONE).ok().unwrap().answer(gone, Jitter::NONE);
-    assert_eq!(answer.unwrap(), Outcome::RetryAfter(pace().disabled_pause));
+    let (target, _) = target(after_failures(1));
+    assert_eq!(wait(ask(&target, "1", Verdict::Gone("410".to_owned()))), 600 * SECOND);
     assert!(target.is_disabled() && target.status() == Status::Disabled);
-    assert_eq!(target.admit(Jitter::NONE).err(), Some(pace().disabled_pause));
+    assert_eq!(refused(&target), Some(600 * SECOND));
     target.enable();
-    assert!(target.admit(Jitter::NONE).is_ok());
+    assert_eq!(refused(&target), None);
 }
 
 #[test]
 fn whoever_enables_a_target_does_not_wait_for_what_it_asked_for_before() {
-    let target = Target::new("test", "t", &patience(breaker::Config::default()), Arc::new(SystemClock));
-    let busy = Verdict::Unavailable { wait: Some(3600 * SECOND), why: "busy".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(busy, Jitter::NONE);
-    assert!(target.admit(Jitter::NONE).is_err());
+    let (target, _) = target(breaker::Config::default());
+    wait(ask(&target, "1", busy(3600 * SECOND)));
+    assert!(refused(&target).is_some());
     target.enable();
-    assert!(target.admit(Jitter::NONE).is_ok());
+    assert_eq!(refused(&target), None);
+}
+
+#[test]
+fn the_real_clock_will_do_too() {
+    let target = Target::new("test", "t", &Config::default(), Arc::new(SystemClock));
+    assert!(ask(&target, "1", Verdict::Done).is_ok());
 }
 
 #[tokio::test]
@@ -191,59 +279,17 @@ async fn an_operator_enables_what_is_disabled_and_nothing_else() {
     assert_eq!(operable.operate(&replay).await, Err(Refused::NotOffered));
 }
 
-/// The wall clock stands still; the other is moved by hand.
-#[derive(Debug, Clone, Default)]
-struct ByHand(Arc<Mutex<Duration>>);
-
-impl ByHand {
-    fn advance(&self, by: Duration) {
-        *self.0.lock().unwrap() += by;
-    }
-}
-
-impl Clock for ByHand {
-    fn now(&self) -> Timestamp {
-        Timestamp::UNIX_EPOCH
-    }
-
-    fn ticks(&self) -> Tick {
-        Tick::ZERO + *self.0.lock().unwrap()
-    }
-}
-
-/// As where several nodes share a table, and another has delivered what waited here.
 #[test]
-fn a_target_that_nothing_waits_for_any_more_is_not_said_to_be_away_for_ever() {
-    let clock = ByHand::default();
-    let config = breaker::Config {
-        consecutive_failures: Some(1),
-        wait_in_open: 300 * SECOND,
-        ..breaker::Config::default()
-    };
-    let target = Target::new("test", "t", &patience(config), Arc::new(clock.clone()));
-    let away = || Verdict::Unavailable { wait: None, why: "away".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away(), Jitter::NONE);
-    clock.advance(359 * SECOND);
-    assert_eq!(target.status(), Status::Unavailable("away".to_owned()), "a probe may come any moment");
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(away(), Jitter::NONE);
-    clock.advance(301 * SECOND);
-    assert!(target.paused().is_some());
-    assert_eq!(target.0.metrics.available.value(), 0);
-    clock.advance(60 * SECOND);
-    assert_eq!((target.status(), target.paused()), (Status::Available, None));
-    assert_eq!(target.0.metrics.available.value(), 1);
-}
-
-#[test]
-fn a_target_says_since_when_it_is_away() {
-    let clock = ByHand::default();
-    let target = Target::new("test", "t", &patience(default_breaker()), Arc::new(clock.clone()));
-    let busy = Verdict::Unavailable { wait: Some(9 * SECOND), why: "busy".to_owned() };
-    let _ = target.admit(Jitter::NONE).ok().unwrap().answer(busy, Jitter::NONE);
-    let (why, since) = ("busy".to_owned(), Timestamp::UNIX_EPOCH);
-    assert_eq!(target.paused(), Some(Paused { state: "unavailable", why, since }));
+fn a_target_says_since_when_it_is_unavailable() {
+    let (target, clock) = target(default_breaker());
+    wait(ask(&target, "1", busy(9 * SECOND)));
+    let paused = target.paused().unwrap();
+    assert_eq!((paused.state, paused.why.as_str()), ("unavailable", "busy"));
+    assert_eq!(paused.since, crate::Timestamp::UNIX_EPOCH);
     clock.advance(10 * SECOND);
-    assert_eq!(target.paused(), None, "it asked for no longer");
+    assert!(target.paused().is_some(), "nobody has found it well yet");
+    ask(&target, "2", Verdict::Done).unwrap();
+    assert_eq!(target.paused(), None);
     target.disable();
     assert_eq!(target.paused().unwrap().state, "disabled");
     target.enable();

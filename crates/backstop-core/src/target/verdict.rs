@@ -9,8 +9,10 @@ use crate::Failure;
 pub enum Verdict {
     /// The target took the event.
     Done,
-    /// The target is unavailable or asks us to wait; nothing is said about the event.
+    /// The target is unavailable or asks us to wait. That says nothing about the event, unless others succeed meanwhile.
     Unavailable {
+        /// The failure's class, for the case that others succeed: `http-503`, `timeout`.
+        class: &'static str,
         /// How long the target asked us to wait, if it did.
         wait: Option<Duration>,
         /// Why it counts as unavailable, for the operator.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use backstop_core::clock::Tick;
 use backstop_core::operate::AUDIT;
-use backstop_core::{Clock, Failure, Sink, SystemClock};
+use backstop_core::{Clock, Failure, Sink, SystemClock, failure};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
 use tracing::info;
@@ -381,7 +381,12 @@ impl Run {
                 self.waited = Duration::ZERO;
                 return Fate::Sent;
             };
-            let Some(wait) = failure.delay() else {
+            let wait = match failure.kind() {
+                failure::Kind::RetryAfter(wait) => Some(wait),
+                failure::Kind::Unavailable(wait) => Some(wait.unwrap_or(SHORTEST_WAIT)),
+                _ => None,
+            };
+            let Some(wait) = wait else {
                 self.progress.failed += 1;
                 self.progress.last_failure = Some(failure.to_string());
                 return Fate::Left;

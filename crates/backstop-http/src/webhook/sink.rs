@@ -7,10 +7,10 @@ use backstop_core::{CloudEvent, Failure, Sink};
 use super::{Mode, Relay, Webhook};
 use crate::encoding::{self, Message};
 
-/// Sends each event with its own source, so that a receiver recognises a repeated event by its `webhook-id`. The text
-/// is passed on as it is; only in the binary format must it keep the rules of
-/// [`Event`](backstop_core::Event). An event that is deferred, because the target is unavailable, counts as failed:
-/// the caller of a sink keeps the events that it does not take.
+/// Sends each event with its own source, so that a receiver knows one that it has seen before by its `webhook-id`.
+/// The text is passed on as it is; only in the binary format it must keep the rules of
+/// [`Event`](backstop_core::Event). While the target is unavailable, events fail: whoever calls a sink keeps what it does not
+/// take.
 ///
 /// ```no_run
 /// use backstop_core::{CloudEvent, Event, Sink};
@@ -26,8 +26,7 @@ impl Sink for Webhook {
     async fn emit(&self, event: CloudEvent) -> Result<(), Failure> {
         let relay = &self.0;
         let message = message_of(relay, &event).and_then(|message| relay.fitting(message))?;
-        let answer = relay.send(message, 1).await;
-        relay.target.as_sink_answer(answer)
+        relay.send(message, [event.id()]).await.map(drop)
     }
 }
 

@@ -9,7 +9,7 @@ use backstop_http::{Status, Webhook};
 use backstop_testkit::clock::ManualClock;
 use backstop_testkit::proxy::Proxy;
 
-use crate::receiver::{Receiver, deferred, local, sent, status};
+use crate::receiver::{Receiver, local, sent, status, unavailable};
 
 fn quick() -> Config {
     Config {
@@ -25,7 +25,7 @@ fn moved(receiver: &Receiver, clock: &ManualClock) -> Webhook {
 }
 
 #[tokio::test]
-async fn a_breaker_opens_defers_until_it_half_opens_and_closes_after_a_probe() {
+async fn a_breaker_opens_waits_until_it_half_opens_and_closes_after_a_probe() {
     let clock = ManualClock::new();
     let receiver = Receiver::answering([status(500), status(502), status(500), status(503)]).await;
     let webhook = moved(&receiver, &clock);
@@ -35,12 +35,12 @@ async fn a_breaker_opens_defers_until_it_half_opens_and_closes_after_a_probe() {
     assert!(matches!(webhook.target().status(), Status::Unavailable(why) if why.contains("http-500")));
 
     clock.advance(Duration::from_secs(10));
-    let wait = deferred(sent(&webhook).await);
+    let wait = unavailable(sent(&webhook).await);
     assert!(wait >= Duration::from_secs(20) && wait < Duration::from_secs(21), "{wait:?}");
     assert_eq!(receiver.arrived().len(), 3, "an open breaker sends nothing");
 
     clock.advance(Duration::from_secs(20));
-    let wait = deferred(sent(&webhook).await); // the probe meets 503
+    let wait = unavailable(sent(&webhook).await); // the probe meets 503
     assert!(wait >= Duration::from_secs(30) && wait < Duration::from_secs(31), "{wait:?}");
     assert_eq!(receiver.arrived().len(), 4);
 
@@ -92,7 +92,7 @@ async fn an_operator_sees_how_a_target_stands() {
     assert_eq!((report.kind, report.name.as_str()), ("webhook", "billing"));
     assert!(matches!(report.health, Health::Down(why) if why.contains("disabled")));
     let totals: Vec<_> = report.flows.iter().map(|flow| (flow.name, flow.total)).collect();
-    assert_eq!(totals, [("delivered", 1), ("deferred", 2), ("failed", 1)]);
+    assert_eq!(totals, [("delivered", 1), ("held", 2), ("failed", 1)]);
 
     webhook.target().enable();
     assert_eq!(webhook.target().report().await.health, Health::Up);

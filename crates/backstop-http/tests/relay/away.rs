@@ -7,7 +7,7 @@ use backstop_http::Status;
 use backstop_testkit::proxy::Proxy;
 use tokio::net::TcpListener;
 
-use crate::receiver::{Receiver, deferred, local, raw, sent};
+use crate::receiver::{Receiver, local, raw, sent, unavailable};
 
 const SOON: Duration = Duration::from_millis(100);
 
@@ -16,7 +16,7 @@ async fn nobody_listens() {
     let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let webhook = local(&format!("http://{address}/")).build().unwrap();
     for _ in 0..20 {
-        deferred(sent(&webhook).await);
+        unavailable(sent(&webhook).await);
     }
     let Status::Unavailable(why) = webhook.target().status() else { panic!("{webhook:?}") };
     assert!(why.contains("cannot connect to 127.0.0.1"), "{why}");
@@ -25,21 +25,21 @@ async fn nobody_listens() {
 #[tokio::test]
 async fn the_name_does_not_resolve() {
     let webhook = local("http://no-such-host.invalid/").build().unwrap();
-    deferred(sent(&webhook).await);
+    unavailable(sent(&webhook).await);
 }
 
 #[tokio::test]
 async fn a_server_that_never_answers_is_given_up_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
-    deferred(sent(&local(&url).timeout(SOON).build().unwrap()).await);
+    unavailable(sent(&local(&url).timeout(SOON).build().unwrap()).await);
 }
 
 #[tokio::test]
 async fn a_server_that_hangs_up_before_it_answers_is_away() {
     for half in ["", "HTTP/1.1 200 O"] {
         let (url, _) = raw(half).await;
-        deferred(sent(&local(&url).build().unwrap()).await);
+        unavailable(sent(&local(&url).build().unwrap()).await);
     }
 }
 
@@ -52,8 +52,8 @@ async fn a_black_hole_puts_events_off_and_they_arrive_when_it_is_over() {
     assert_eq!(sent(&webhook).await.unwrap(), Outcome::Done);
 
     proxy.black_hole(); // the connection that is kept stays open, and silent
-    deferred(sent(&webhook).await);
-    deferred(sent(&webhook).await); // over a new one
+    unavailable(sent(&webhook).await);
+    unavailable(sent(&webhook).await); // over a new one
 
     proxy.cut();
     proxy.restore();
@@ -79,7 +79,7 @@ async fn connections_that_are_cut_or_refused_put_events_off() {
     assert_eq!(sent(&webhook).await.unwrap(), Outcome::Done);
     proxy.refuse();
     proxy.cut();
-    deferred(sent(&webhook).await);
+    unavailable(sent(&webhook).await);
     proxy.restore();
     assert_eq!(sent(&webhook).await.unwrap(), Outcome::Done);
 }

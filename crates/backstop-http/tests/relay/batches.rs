@@ -7,7 +7,7 @@ use backstop_core::inspect::Inspect as _;
 use backstop_core::{Clock, Event, Failure, Handler as _, Outcome, SystemClock, Timestamp};
 use backstop_http::Webhook;
 
-use crate::receiver::{Receiver, deferred, status};
+use crate::receiver::{Receiver, status, unavailable};
 
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -67,11 +67,11 @@ async fn a_batch_stays_within_the_limit_of_a_request() {
 }
 
 #[tokio::test]
-async fn a_target_that_is_away_puts_the_whole_batch_off() {
+async fn a_target_that_is_unavailable_is_so_for_the_whole_batch() {
     let receiver = Receiver::answering([status(503)]).await;
     let webhook = receiver.webhook().batched(3, LINGER).build().unwrap();
     for answer in all(&webhook, 3).await {
-        deferred(answer);
+        unavailable(answer);
     }
     assert_eq!(sizes(&receiver), [3]);
 }
@@ -101,7 +101,7 @@ async fn a_target_counts_events_and_not_requests() {
     assert!(all(&webhook, 10).await.into_iter().all(|answer| answer.unwrap() == Outcome::Done));
     assert_eq!(counted(&webhook).await, [10, 0, 0]);
     for answer in all(&webhook, 10).await {
-        deferred(answer);
+        unavailable(answer);
     }
     assert_eq!((receiver.arrived().len(), counted(&webhook).await), (2, vec![10, 10, 0]));
 }
@@ -153,7 +153,7 @@ async fn without_an_answer_an_event_waits_and_is_not_taken_for_delivered() {
     let receiver = Receiver::new().await;
     let webhook = receiver.webhook().batched(2, LINGER).clock(Broken).build().unwrap();
     for answer in all(&webhook, 2).await {
-        deferred(answer);
+        unavailable(answer);
     }
     assert!(receiver.arrived().is_empty());
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::receiver::{Receiver, deferred, local, sent, status};
+use crate::receiver::{Receiver, local, sent, status, unavailable};
 
 #[tokio::test]
 async fn one_connection_serves_many_events() {
@@ -117,7 +117,7 @@ async fn a_certificate_that_nobody_vouches_for_or_of_another_name_keeps_events_w
     for webhook in [local(&url).root_certificate(stranger), local(&other_name).root_certificate(pem)] {
         let webhook = webhook.build().unwrap();
         for _ in 0..5 {
-            deferred(sent(&webhook).await);
+            unavailable(sent(&webhook).await);
         }
         let Status::Unavailable(why) = webhook.target().status() else { panic!("{webhook:?}") };
         assert!(why.contains("the TLS handshake with localhost failed"), "{why}");
@@ -133,7 +133,7 @@ async fn a_handshake_that_never_ends_is_given_up_in_time() {
     let webhook = webhook.timeout(Duration::from_secs(3600)).build().unwrap();
     for _ in 0..5 {
         let answer = tokio::time::timeout(Duration::from_secs(20), sent(&webhook)).await;
-        deferred(answer.expect("it ends"));
+        unavailable(answer.expect("it ends"));
     }
     let Status::Unavailable(why) = webhook.target().status() else { panic!("{webhook:?}") };
     assert!(why.contains("no connection to localhost within 50ms"), "{why}");

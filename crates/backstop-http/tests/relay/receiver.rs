@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use backstop_core::failure::Kind;
 use backstop_core::{Event, Failure, Handler, Outcome};
 use backstop_http::{Webhook, WebhookBuilder};
 use bytes::Bytes;
@@ -174,8 +175,12 @@ pub(crate) fn local(url: &str) -> WebhookBuilder {
 }
 
 pub(crate) fn order() -> Event {
+    order_of("evt-1")
+}
+
+fn order_of(id: &str) -> Event {
     Event::of("OrderPlaced")
-        .id("evt-1")
+        .id(id)
         .aggregate("Order", "42")
         .tenant_id("acme")
         .occurred_at("2030-06-01T12:00:00.000123Z".parse().unwrap())
@@ -184,15 +189,18 @@ pub(crate) fn order() -> Event {
         .unwrap()
 }
 
-/// Sends one order through a webhook.
+/// Sends one order through a webhook, each time another.
 pub(crate) async fn sent(webhook: &Webhook) -> Result<Outcome, Failure> {
-    webhook.handle(order()).await
+    static SENT: AtomicUsize = AtomicUsize::new(0);
+    let id = format!("sent-{}", SENT.fetch_add(1, Ordering::Relaxed));
+    webhook.handle(order_of(&id)).await
 }
 
-/// The time for which an event was deferred.
-pub(crate) fn deferred(answer: Result<Outcome, Failure>) -> Duration {
-    match answer {
-        Ok(Outcome::RetryAfter(wait)) => wait,
-        other => panic!("not deferred but {other:?}"),
+/// When to probe a target that is said to be unavailable.
+pub(crate) fn unavailable(answer: Result<Outcome, Failure>) -> Duration {
+    let failure = answer.expect_err("it is unavailable");
+    match failure.kind() {
+        Kind::Unavailable(wait) => wait.unwrap_or_default(),
+        _ => panic!("not unavailable but {failure:?}"),
     }
 }

@@ -201,7 +201,7 @@ fn a_setting_that_is_not_given_has_the_default_that_the_guide_promises() {
     );
     let breaker = config.target.breaker;
     assert_eq!((breaker.consecutive_failures, breaker.wait_in_open), (Some(5), Duration::from_secs(30)));
-    assert_eq!((breaker.half_open_calls, breaker.slow_call_rate_threshold), (2, None));
+    assert_eq!((breaker.half_open_calls, breaker.slow_call_rate_threshold), (1, None));
 }
 
 /// What a program can set, a file can set: the same Config, to the last setting.

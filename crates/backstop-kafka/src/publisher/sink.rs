@@ -5,8 +5,8 @@ use backstop_core::{CloudEvent, Failure, Sink};
 
 use super::Publisher;
 
-/// Writes each event with its own source. An event that is deferred, because the brokers are unavailable, counts as
-/// failed: the caller of a sink keeps the events that it does not take.
+/// Writes each event with its own source. While the brokers are unavailable, events fail: whoever calls a sink keeps what it
+/// does not take.
 ///
 /// ```no_run
 /// use backstop_core::{CloudEvent, Event, Sink};
@@ -23,7 +23,6 @@ impl Sink for Publisher {
         let Received { event, source } = cloudevents::from_json(event.as_json()).map_err(|error| {
             Failure::permanent("payload", format!("the CloudEvent cannot be written as a record: {error}"))
         })?;
-        let answer = self.0.publish(&event, &source).await;
-        self.target().as_sink_answer(answer)
+        self.0.publish(&event, &source).await.map(drop)
     }
 }

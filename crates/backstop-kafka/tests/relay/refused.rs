@@ -58,12 +58,14 @@ async fn without_its_topic_an_event_waits_until_somebody_makes_it() {
     let publisher = to(&kafka, &kafka.topic("late")).timeout(Duration::from_secs(6));
     let breaker = Config { wait_in_open: Duration::from_millis(100), ..Config::default() };
     let publisher = publisher.pause(Duration::from_millis(10)).breaker(breaker).build().unwrap();
-    let deferred = publisher.handle(of_bytes(10)).await.unwrap();
-    assert!(matches!(deferred, Outcome::RetryAfter(_)), "{deferred:?}");
-    assert_eq!(publisher.target().status(), Status::Available, "one event is no verdict on the brokers");
+    let failure = publisher.handle(of_bytes(10)).await.unwrap_err();
+    assert!(failure.is_unavailable(), "{failure:?}");
+    assert!(
+        matches!(publisher.target().status(), Status::Unavailable(why) if why.contains("there is no topic"))
+    );
 
     let topic = kafka.create_topic("late", 1, &[]).await;
-    let goes_out = async || publisher.handle(of_bytes(10)).await.unwrap() == Outcome::Done;
+    let goes_out = async || publisher.handle(of_bytes(10)).await.is_ok();
     eventually_within(Duration::from_secs(30), "the event goes out", goes_out).await;
     assert!(!kafka.records(&topic).await.is_empty());
 }
@@ -75,11 +77,11 @@ async fn the_operator_sees_that_the_topic_is_missing() {
     let mut waiting: JoinSet<_> = (0..8)
         .map(|_| {
             let publisher = publisher.clone();
-            async move { publisher.handle(of_bytes(10)).await.unwrap() }
+            async move { publisher.handle(of_bytes(10)).await.unwrap_err() }
         })
         .collect();
-    while let Some(outcome) = waiting.join_next().await {
-        assert!(matches!(outcome.unwrap(), Outcome::RetryAfter(_)));
+    while let Some(failure) = waiting.join_next().await {
+        assert!(failure.unwrap().is_unavailable());
     }
     let report = publisher.target().report().await;
     assert_eq!((report.kind, report.name.as_str()), ("topic", "orders"));
@@ -93,6 +95,6 @@ async fn a_time_that_the_brokers_refuse_is_an_outage() {
     let Some(kafka) = servers::kafka().await else { return };
     let topic = kafka.create_topic("late", 1, &[("message.timestamp.before.max.ms", "1")]).await;
     let publisher = to(&kafka, &topic).linger(Duration::from_millis(200)).build().unwrap();
-    let deferred = publisher.handle(of_bytes(10)).await.unwrap();
-    assert!(matches!(deferred, Outcome::RetryAfter(_)), "{deferred:?}");
+    let failure = publisher.handle(of_bytes(10)).await.unwrap_err();
+    assert!(failure.is_unavailable(), "{failure:?}");
 }

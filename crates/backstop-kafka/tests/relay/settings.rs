@@ -132,7 +132,7 @@ fn a_setting_that_is_not_given_has_the_default_that_the_guide_promises() {
     assert_eq!((config.client_id.as_str(), config.target.pause), ("backstop", Duration::from_secs(5)));
     assert_eq!(
         (config.target.disabled_pause, config.target.breaker.half_open_calls),
-        (Duration::from_secs(3_600), 2)
+        (Duration::from_secs(3_600), 1)
     );
 }
 

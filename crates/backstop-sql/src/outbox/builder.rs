@@ -18,6 +18,7 @@ use super::claims::{Locking, Terms};
 use super::config::{Config, Metrics, Table};
 use super::dispatcher::{self, unfailing};
 use super::guard::Guard;
+use super::held::HeldRoutes;
 use super::hook::{Hook, Hooks, WakeAfterCommit};
 use super::hot_path::HotPath;
 use super::in_flight::{InFlight, Tracker};
@@ -230,7 +231,9 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
             _ => None,
         };
         let feed = dispatcher.as_ref().map(dispatcher::Dispatcher::feed);
-        let sampling = feed.as_ref().map(|_| Arc::new(self.sampling(&store, &metrics, lag_is_told)));
+        let sampling = feed
+            .as_ref()
+            .map(|feed| Arc::new(self.sampling(&store, feed.held().clone(), &metrics, lag_is_told)));
         let reporter = Reporter::new(config.name, store.clone(), feed, metrics.clone(), sampling.clone());
         let inner = Inner {
             store,
@@ -278,6 +281,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
     fn sampling(
         &self,
         store: &Arc<dyn Store>,
+        held: HeldRoutes,
         metrics: &Arc<telemetry::Outbox>,
         tells_lag: Arc<AtomicBool>,
     ) -> Sampling {
@@ -288,7 +292,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
                 telemetry::Route::named(&prefix, &name, route, recorder)
             })
         };
-        Sampling::new(store.clone(), self.registry.clone(), metrics.clone(), Box::new(register), tells_lag)
+        Sampling::new(store.clone(), held, metrics.clone(), Box::new(register), tells_lag)
     }
 
     fn build_purge(

@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::burials::Burials;
 use super::claims::Renewer;
 use super::feed::{Feed, Limits, Offer, Queued, Queues, Source, Waiting};
+use super::held::HeldRoutes;
 use super::lease::{Lease, Leases};
 use super::ledger::Readiness;
 use super::registry::Registry;
@@ -81,7 +82,8 @@ impl Dispatcher {
         let (hot, cold, bytes) = (config.hot_queue_capacity, config.cold_queue_capacity, config.queue_bytes);
         let queues = Queues::new(Limits { hot, cold, bytes });
         let leases = Leases::new(settings.tracker, settings.terms);
-        let feed = Feed::new(queues, leases.clone(), metrics.clone());
+        let held = HeldRoutes::new(registry.clone(), settings.strict_order);
+        let feed = Feed::new(queues, leases.clone(), held, metrics.clone());
         let renew = |terms| Arc::new(Renewer::new(store.clone(), leases, terms));
         let renewer = settings.terms.map(renew);
         let delivering = Arc::new(Delivering {
@@ -155,11 +157,21 @@ impl Dispatcher {
 /// One worker: an event at a time, from the queue to its settlement.
 async fn work(feed: Feed, delivering: Arc<Delivering>, settled: settler::Sender) {
     while let Some(Waiting { queued, lease }) = feed.next().await {
+        // Nothing is written: it waits in the table, like the others of its route.
+        if !queued.probe && feed.held().keeps(&queued.event) {
+            lease.abandon();
+            continue;
+        }
         if !delivering.may_begin(&queued, &lease).await {
+            feed.held().probe_lost(&queued);
             lease.abandon();
             continue;
         }
         let answer = delivering.deliver(&queued).await;
+        let Some(answer) = delivering.unless_held(feed.held(), &queued, answer) else {
+            lease.abandon();
+            continue;
+        };
         let settlement = delivering.decide(&queued, answer);
         delivering.bury_if_dead(&queued, &lease, &settlement).await;
         settled.send(Settled::new(queued, settlement, lease)).await;
@@ -203,6 +215,22 @@ impl Delivering {
             Err(failure) => Err(failure),
         };
         self.interceptors.after(entered, event, answer.as_ref().err());
+        answer
+    }
+
+    /// The answer, unless it leaves the event as it is, with no attempt counted, because its route is held.
+    fn unless_held(
+        &self,
+        held: &HeldRoutes,
+        queued: &Queued,
+        answer: Result<Outcome, Failure>,
+    ) -> Option<Result<Outcome, Failure>> {
+        let event = &queued.event;
+        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+            return Some(answer);
+        };
+        let answer = held.answered(&route, queued, answer);
+        self.metrics.dispatch_held.add(u64::from(answer.is_none()));
         answer
     }
 

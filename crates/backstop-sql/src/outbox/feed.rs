@@ -10,6 +10,7 @@ use backstop_core::{Event, Timestamp, telemetry};
 use tokio::sync::{Notify, Semaphore};
 
 use super::gate::Gate;
+use super::held::HeldRoutes;
 use super::lease::{Lease, Leases};
 use crate::store::Claim;
 
@@ -38,17 +39,27 @@ pub struct Queued {
     pub generation: Option<i64>,
     /// Since when it has been due, if that is known; otherwise since it was created.
     pub due_at: Option<Timestamp>,
+    /// Whether it is to find out if its route, which is held, can be opened.
+    pub(super) probe: bool,
 }
 
 impl Queued {
     /// An event that has just been committed.
     pub fn hot(event: Event) -> Self {
-        Self { event, source: Source::Hot, attempts: 0, claim: None, generation: None, due_at: None }
+        Self { source: Source::Hot, ..Self::cold(event, 0) }
     }
 
     /// An event read from its row.
     pub fn cold(event: Event, attempts: u32) -> Self {
-        Self { event, source: Source::Cold, attempts, claim: None, generation: None, due_at: None }
+        Self {
+            event,
+            source: Source::Cold,
+            attempts,
+            claim: None,
+            generation: None,
+            due_at: None,
+            probe: false,
+        }
     }
 
     /// How long it has been due. A clock that was set back gives zero.
@@ -63,6 +74,7 @@ pub(super) struct Feed {
     pub(super) queues: Arc<Queues<Waiting>>,
     leases: Leases,
     gate: Arc<Gate>,
+    held: HeldRoutes,
     metrics: Arc<telemetry::Outbox>,
 }
 
@@ -84,14 +96,28 @@ pub(super) enum Offer {
 }
 
 impl Feed {
-    pub(super) fn new(queues: Queues<Waiting>, leases: Leases, metrics: Arc<telemetry::Outbox>) -> Self {
-        Self { queues: Arc::new(queues), leases, gate: Arc::default(), metrics }
+    pub(super) fn new(
+        queues: Queues<Waiting>,
+        leases: Leases,
+        held: HeldRoutes,
+        metrics: Arc<telemetry::Outbox>,
+    ) -> Self {
+        Self { queues: Arc::new(queues), leases, gate: Arc::default(), held, metrics }
+    }
+
+    pub(super) fn held(&self) -> &HeldRoutes {
+        &self.held
     }
 
     /// Offers an event that has just been committed.
     pub(super) fn offer_hot(&self, event: &Event, claim: Option<Claim>, lease: Lease) -> Offer {
         // The node that has the table delivers it.
         if self.leases.ledger().is_down() {
+            return Offer::Refused;
+        }
+        // It waits in the table, like the others of its route.
+        if self.held.keeps(event) {
+            lease.refused();
             return Offer::Refused;
         }
         // Just inserted, so nobody has claimed or replayed it yet.

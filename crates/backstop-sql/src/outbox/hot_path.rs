@@ -41,6 +41,11 @@ impl HotPath {
         })
     }
 
+    /// Whether any of these must not be handled now, because its route is held.
+    pub(super) fn keeps_any(&self, events: &[Event]) -> bool {
+        events.iter().any(|event| self.feed.held().keeps(event))
+    }
+
     /// Takes the ids of events that were inserted from `since` on, before their transaction commits.
     pub(super) async fn written(&self, events: &[Event], since: Tick) -> Writing {
         self.feed.leases().write(events, since).await

@@ -106,6 +106,11 @@ impl Leases {
         self.0.tracker.held()
     }
 
+    /// Whether an event is in hand.
+    pub(super) fn holds(&self, id: &str) -> bool {
+        self.ledger().holds(id)
+    }
+
     /// A row was scheduled ahead, or is still due and in no hand.
     pub(super) fn scheduled(&self) -> &Notify {
         &self.0.scheduled

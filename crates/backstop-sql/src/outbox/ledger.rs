@@ -210,6 +210,11 @@ impl Ledger {
         self.hands.insert(hold.id, hand);
     }
 
+    /// Whether an event is in hand.
+    pub(super) fn holds(&self, id: &str) -> bool {
+        self.hands.contains_key(id)
+    }
+
     /// Says under which claim an event was taken.
     pub(super) fn claim(&mut self, hold: &Hold, source: Source, claim: &Claim) {
         let Some(terms) = self.terms else { return };

@@ -94,6 +94,7 @@ pub mod dispatcher;
 mod feed;
 mod gate;
 mod guard;
+mod held;
 mod hook;
 mod hot_path;
 mod in_flight;

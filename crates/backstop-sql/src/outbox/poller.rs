@@ -1,6 +1,7 @@
 //! The poller: looks for due rows at an interval, and hands them on as far as there is room.
 
 mod cycle;
+mod passing;
 mod sweep;
 mod unreadable;
 
@@ -22,6 +23,7 @@ use tokio::time::timeout;
 
 use super::claims::{self, Locking};
 use super::feed::{Feed, Offer, Queued};
+use super::held::HeldRoutes;
 use crate::store::{Claim, Order, Store};
 use crate::wake_up::WakeOthers;
 use crate::{BoxFuture, Error};
@@ -292,9 +294,14 @@ async fn poll_until(
     hears: Arc<AtomicBool>,
     cycle: Arc<Mutex<Cycle>>,
 ) {
-    let (mut rest, leases, handler) = {
+    let (mut rest, leases, handler, held) = {
         let cycle = cycle.lock().await;
-        (Rest::new(cycle.looking.config.interval), cycle.leases.clone(), cycle.handler.clone())
+        let rest = Rest::new(cycle.looking.config.interval);
+        (rest, cycle.leases.clone(), cycle.handler.clone(), cycle.held())
+    };
+    let held_changed = async || match &held {
+        Some(held) => held.changed().await,
+        None => std::future::pending().await,
     };
     // Asked before the first look, so that what becomes due after it is known of.
     let _ = cycle.lock().await.next_due().await;
@@ -308,6 +315,7 @@ async fn poll_until(
             tokio::select! {
                 () = nudged.notified() => {}
                 () = leases.disowned() => {}
+                () = held_changed() => {}
                 () = handler.room(), if next == Next::WhenThereIsRoom => {}
                 // Many rows that are deferred at once ask for one look, not for one each.
                 () = handler.scheduled() => tokio::time::sleep(GATHER).await,
@@ -322,6 +330,8 @@ async fn poll_until(
         let awake = shutdown.interrupts(timeout(GATHER.min(rest.longest()), &mut woken)).await;
         if matches!(awake, Some(Err(_))) {
             let ahead = cycle.lock().await.next_due().await;
+            let probe = held.as_ref().and_then(HeldRoutes::next_probe);
+            let ahead = [ahead, probe].into_iter().flatten().min();
             let length = rest.length(ahead, hears.load(Ordering::Acquire));
             let _ = shutdown.interrupts(timeout(length, woken)).await;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use backstop_core::event::{AggregateType, EventType, GLOBAL};
@@ -47,11 +48,13 @@ pub(super) struct Route {
     pub(super) handler: SharedHandler,
     /// Since when its handler has deferred every event, if it deferred the last.
     deferred_since: Arc<Mutex<Option<Timestamp>>>,
+    /// How many events its handler has taken.
+    successes: Arc<AtomicU64>,
 }
 
 impl Route {
     fn new(name: impl Into<Arc<str>>, handler: SharedHandler) -> Self {
-        Self { name: name.into(), handler, deferred_since: Arc::default() }
+        Self { name: name.into(), handler, deferred_since: Arc::default(), successes: Arc::default() }
     }
 
     /// Notes what its handler said of an event.
@@ -61,6 +64,14 @@ impl Route {
             Ok(Outcome::RetryAfter(_)) => _ = since.get_or_insert_with(|| SystemClock.now()),
             _ => *since = None,
         }
+        if matches!(answer, Ok(Outcome::Done)) {
+            self.successes.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How many events its handler has taken.
+    pub(super) fn successes(&self) -> u64 {
+        self.successes.load(Ordering::Acquire)
     }
 
     /// Why its events are not handled now, if they are not.
@@ -137,6 +148,11 @@ impl Registry {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let own = routes.of.get(aggregate_type).and_then(|of| of.get(event_type));
         own.or(routes.rest.as_ref()).cloned()
+    }
+
+    /// All routes.
+    pub(super) fn all(&self) -> Vec<Route> {
+        self.routes.read().unwrap_or_else(PoisonError::into_inner).all().cloned().collect()
     }
 
     /// The names of all routes, in their order.

@@ -77,8 +77,14 @@ impl Reporter {
         if feed.leases().ledger().is_down() {
             return Health::Down(STOOD_DOWN.to_owned());
         }
-        match feed.gate().trouble() {
-            None => Health::Up,
+        let trouble = feed.gate().trouble();
+        let held = feed.held().all();
+        match trouble {
+            None if held.is_empty() => Health::Up,
+            None => {
+                let held: Vec<_> = held.iter().map(|(route, why)| format!("{route} ({why})")).collect();
+                Health::Degraded(format!("routes are held, and their events wait: {}", held.join(", ")))
+            }
             Some(Trouble { events, error, shut: true }) => Health::Down(format!(
                 "deliveries are stopped: {events} handled events cannot be recorded as handled, and would be \
                  delivered again: {error}"

@@ -9,6 +9,7 @@ use backstop_core::inspect::{Count, Route};
 use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Clock, Shutdown, SystemClock, Timestamp, look, telemetry};
 
+use super::held::HeldRoutes;
 use super::registry::Registry;
 use crate::Error;
 use crate::store::{At, Sample, Status, Store};
@@ -39,7 +40,7 @@ pub(super) type Register = Box<dyn Fn(&str) -> telemetry::Route + Send + Sync>;
 /// Samples for everybody who wants to know: the loop of an outbox, and those who look at it. Never two at once.
 pub(super) struct Sampling {
     store: Arc<dyn Store>,
-    registry: Registry,
+    held: HeldRoutes,
     metrics: Arc<telemetry::Outbox>,
     register: Register,
     routes: Mutex<HashMap<String, Arc<telemetry::Route>>>,
@@ -51,13 +52,13 @@ pub(super) struct Sampling {
 impl Sampling {
     pub(super) fn new(
         store: Arc<dyn Store>,
-        registry: Registry,
+        held: HeldRoutes,
         metrics: Arc<telemetry::Outbox>,
         register: Register,
         tells_lag: Arc<AtomicBool>,
     ) -> Self {
         let (routes, last) = (Mutex::default(), look::Shared::default());
-        Self { store, registry, metrics, register, routes, tells_lag, last }
+        Self { store, held, metrics, register, routes, tells_lag, last }
     }
 
     /// The routes, with how many events wait on each and why they do. As of the last sample, if that is still good.
@@ -65,7 +66,7 @@ impl Sampling {
         let mut routes = self.last.ask(look::timed(self.sample())).await?;
         // Why a route waits costs nothing to know, and changes at any moment.
         for route in &mut routes {
-            route.paused = self.registry.paused(&route.name);
+            route.paused = self.held.paused(&route.name);
         }
         Ok(routes)
     }
@@ -79,7 +80,7 @@ impl Sampling {
         let oldest = sample.kinds.iter().filter_map(|kind| kind.waited).max();
         self.tells_lag.store(true, Ordering::Release);
         self.metrics.lag_oldest_ms.set(millis(oldest));
-        let counted = Counted::by_route(&sample, &self.registry);
+        let counted = Counted::by_route(&sample, self.held.registry());
         self.show(&counted);
         Ok(counted.into_iter().map(|(name, counted)| counted.reported(name, &sample)).collect())
     }
@@ -101,7 +102,7 @@ impl Sampling {
             route.retrying.set(retrying);
             route.dead.set(dead);
             route.oldest_ms.set(millis(waited));
-            route.available.set(u64::from(self.registry.paused(name).is_none()));
+            route.available.set(u64::from(self.held.paused(name).is_none()));
         }
     }
 }

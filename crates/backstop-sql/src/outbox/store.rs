@@ -66,6 +66,17 @@ pub struct Due<'a> {
     pub order: Order,
     /// Only rows after this place in the order of [`Order::Due`]: those before it were read already.
     pub after: Option<&'a Place>,
+    /// Only rows of these types, by an index of their own: those before them, however many, cost nothing.
+    pub pair: Option<&'a Pair>,
+}
+
+/// What a row's event is about, and what happened to it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pair {
+    /// The aggregate type, if the row has one.
+    pub aggregate_type: Option<String>,
+    /// The event type.
+    pub event_type: String,
 }
 
 /// A place in the order in which rows become due.
@@ -374,9 +385,13 @@ pub trait Store: Send + Sync + 'static {
     /// Reads due rows without taking them. Only safe where one node reads the table.
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>>;
 
-    /// When the next of the pending rows becomes due that were still in the future at the moment `since`, by the
-    /// database's clock. One that has become due meanwhile counts too. A store that cannot tell leaves it to the
-    /// poller's interval.
+    /// The types of all pending rows, by an index, however many rows there are of each. None if the store cannot tell.
+    fn pending_pairs(&self) -> BoxFuture<'_, Result<Option<Vec<Pair>>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// When the next pending row becomes due that was scheduled ahead at the moment `since`, by the database's clock:
+    /// one that has become due meanwhile is told too. A store that cannot tell leaves it to the poller's interval.
     fn next_due(&self, _at: At, _since: Option<Timestamp>) -> BoxFuture<'_, Result<Option<NextDue>, Error>> {
         Box::pin(async { Ok(None) })
     }

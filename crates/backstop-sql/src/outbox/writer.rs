@@ -100,9 +100,12 @@ impl Writer {
         if !events.is_empty() {
             // A claim that a row is born with counts from here: the database's answer may take any time.
             let since = SystemClock.ticks();
-            self.store.insert(connection, &events, self.born.as_ref()).await?;
+            let hot_path = self.hot_path.as_ref();
+            // A claim on a row whose route is held would only have to be given back.
+            let waits = self.born.is_some() && hot_path.is_some_and(|hot_path| hot_path.keeps_any(&events));
+            self.store.insert(connection, &events, self.born.as_ref().filter(|_| !waits)).await?;
             self.hooks.after_write(&events);
-            if let Some(hot_path) = &self.hot_path {
+            if let Some(hot_path) = hot_path.filter(|_| !waits) {
                 writing = Some(hot_path.written(&events, since).await);
             }
         }

@@ -15,8 +15,14 @@ use crate::place::*;
 const FIVE_MINUTES: Duration = Duration::from_secs(300);
 
 async fn claim(store: &SqlStore, owner: &Arc<str>) -> Vec<Row> {
-    let due =
-        Due { at: At::Database, skip_recent: Duration::ZERO, limit: 10, order: Order::Due, after: None };
+    let due = Due {
+        at: At::Database,
+        skip_recent: Duration::ZERO,
+        limit: 10,
+        order: Order::Due,
+        after: None,
+        pair: None,
+    };
     store.claim(owner, FIVE_MINUTES, due).await.unwrap()
 }
 
@@ -103,7 +109,7 @@ backstop_testkit::suite! {
         store.migrate().await.unwrap();
         java.insert_new(&Envelope { occurred_at: now(), ..envelope("young") }).await;
         java.insert_new(&envelope("dated-back")).await;
-        let due = Due { at: At::Database, skip_recent: Duration::from_secs(30), limit: 10, order: Order::Due, after: None };
+        let due = Due { at: At::Database, skip_recent: Duration::from_secs(30), limit: 10, order: Order::Due, after: None, pair: None };
         let taken = store.claim(&"node-1".into(), FIVE_MINUTES, due).await.unwrap();
         assert_eq!(taken.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), ["dated-back"]);
         // The framework leaves young rows alone by the same column.

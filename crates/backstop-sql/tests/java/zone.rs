@@ -37,7 +37,14 @@ fn just_now(moment: Option<Timestamp>) -> bool {
 }
 
 fn due() -> Due<'static> {
-    Due { at: At::Database, skip_recent: Duration::ZERO, limit: 10, order: Order::Due, after: None }
+    Due {
+        at: At::Database,
+        skip_recent: Duration::ZERO,
+        limit: 10,
+        order: Order::Due,
+        after: None,
+        pair: None,
+    }
 }
 
 /// Rows that are due, that are not yet, and that are locked.

@@ -30,6 +30,7 @@ mod dead;
 mod deliveries;
 mod dispatcher;
 mod gaps;
+mod held;
 mod in_flight;
 mod interceptors;
 mod metrics;

@@ -330,7 +330,7 @@ database_suite! {
             Event::of("OrderPlaced").id("1").aggregate("Order", "42").header("a", "b").json(&[1]).unwrap();
         shop.insert(std::slice::from_ref(&event)).await;
         shop.run("update outbox_event set attempts = 3").await;
-        let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 9, order: Order::Due, after: None };
+        let due = Due { at: At::Database, skip_recent: Duration::ZERO, limit: 9, order: Order::Due, after: None, pair: None };
         let polled = shop.store.poll(due).await.unwrap().remove(0);
         assert_eq!((polled.id.as_str(), polled.attempts, polled.claim), ("1", 3, None));
         let read = polled.event.unwrap();

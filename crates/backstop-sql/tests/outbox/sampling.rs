@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use backstop_core::inspect::{Report, Route};
-use backstop_core::retry::Jitter;
 use backstop_core::target::{Config, Target, Verdict};
 use backstop_core::{Clock, Event, Failure, Handler, Outcome, SystemClock};
 use backstop_sql::store::{At, Sample, Store};
@@ -199,15 +198,16 @@ struct Relay {
 }
 
 impl Handler for Relay {
-    async fn handle(&self, _event: Event) -> Result<Outcome, Failure> {
-        let permit = match self.target.admit(Jitter::random()) {
-            Ok(permit) => permit,
-            Err(wait) => return Ok(Outcome::RetryAfter(wait)),
-        };
+    async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
+        let permit = self.target.admit([event.id()])?;
         let why = || "connection refused".to_owned();
         let away = self.away.load(Ordering::SeqCst);
-        let verdict = if away { Verdict::Unavailable { wait: None, why: why() } } else { Verdict::Done };
-        permit.answer(verdict, Jitter::random())
+        let verdict = if away {
+            Verdict::Unavailable { class: "connect", wait: None, why: why() }
+        } else {
+            Verdict::Done
+        };
+        permit.answer(verdict)
     }
 
     fn target(&self) -> Option<&Target> {
@@ -247,7 +247,8 @@ async fn a_route_that_waits_says_why_since_when_and_how_many() {
     let placed = route(&report, "Order/OrderPlaced");
     assert_eq!(placed.waiting.events, 2);
     let why = placed.paused.as_ref().unwrap();
-    assert_eq!((why.state, why.why.as_str()), ("unavailable", "connection refused"));
+    assert_eq!(why.state, "held");
+    assert_eq!(why.why, "unavailable: the target is unavailable: connection refused");
     assert!(why.since >= before && why.since <= SystemClock.now());
     let why = route(&report, "Order/OrderPaid").paused.clone().unwrap();
     assert_eq!((why.state, why.why.as_str()), ("deferred", "its handler asks to come back later"));

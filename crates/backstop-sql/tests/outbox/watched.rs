@@ -112,7 +112,7 @@ impl Store for Watched {
 
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
-            self.note(Asked::Poll(Due { after: None, ..due })).await;
+            self.note(Asked::Poll(Due { after: None, pair: None, ..due })).await;
             let rows = self.inner.poll(due).await;
             self.answered.fetch_add(1, Ordering::SeqCst);
             self.gate_after.acquire().await.unwrap().forget();
@@ -127,7 +127,7 @@ impl Store for Watched {
         due: Due<'a>,
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(async move {
-            let asked = Due { after: None, ..due };
+            let asked = Due { after: None, pair: None, ..due };
             self.note(Asked::Claim { owner: owner.to_string(), timeout, due: asked }).await;
             let rows = self.inner.claim(owner, timeout, due).await;
             self.answered.fetch_add(1, Ordering::SeqCst);

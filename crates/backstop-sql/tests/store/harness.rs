@@ -68,7 +68,7 @@ pub(crate) fn at(seconds: i64) -> At {
 }
 
 pub(crate) fn due(seconds: i64, limit: u32) -> Due<'static> {
-    Due { at: at(seconds), skip_recent: Duration::ZERO, limit, order: Order::Due, after: None }
+    Due { at: at(seconds), skip_recent: Duration::ZERO, limit, order: Order::Due, after: None, pair: None }
 }
 
 /// An event of that id that happened at that moment.

@@ -173,7 +173,7 @@ database_suite! {
         let event = |id: &str, seconds| Event::of("T").id(id).occurred_at(at(seconds)).json(&()).unwrap();
         let future = Event::of("T").id("future").available_at(at(600)).json(&()).unwrap();
         it.insert(&[event("past", -30), event("recent", -10), future]).await;
-        let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due, after: None };
+        let due = |skip_recent| Due { at: At::Database, skip_recent, limit: 10, order: Order::Due, after: None, pair: None };
         assert_eq!(ids(&it.store.poll(due(Duration::ZERO)).await.unwrap()), "pastrecent");
         assert_eq!(ids(&it.store.poll(due(Duration::from_secs(25))).await.unwrap()), "past");
         let claimed = it.store.claim(&"node-1".into(), MINUTE, due(Duration::ZERO)).await.unwrap();

@@ -18,7 +18,7 @@ pub(crate) fn breaker() -> Config {
     }
 }
 
-/// Two tries, a millisecond apart: whatever counts as a try would soon be dead.
+/// Two attempts, a millisecond apart: whatever counts as one would soon be dead.
 pub(crate) fn impatient(pool: SqlitePool, handler: impl Handler) -> Builder<Sqlite, SingleNode> {
     Outbox::single_node(pool)
         .on("Order", "OrderPlaced", handler)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use backstop_core::{Clock, Event, SystemClock, Timestamp, telemetry};
 
+use super::passing::Pairs;
 use super::sweep::{Next, Seen, Sweep};
 use super::unreadable::Unburied;
 use super::{Looking, PollHandler};
@@ -15,7 +16,7 @@ use crate::outbox::claims::Locking;
 use crate::outbox::feed::{Feed, Offer, Queued};
 use crate::outbox::in_flight::InFlight;
 use crate::outbox::lease::Leases;
-use crate::store::{At, Claim, Due, Order, Place, Row, Store, Unreadable};
+use crate::store::{At, Claim, Due, Order, Pair, Place, Row, Store, Unreadable};
 use crate::wake_up::WakeOthers;
 
 /// At most this many rows that are held are read again, however much is in flight: memory must not grow with it.
@@ -26,12 +27,12 @@ const TAKEN_UP: u32 = 500;
 
 /// One look at the table.
 pub(super) struct Cycle {
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     pub(super) handler: Arc<dyn PollHandler>,
     /// Who has what in hand here.
     pub(super) leases: Leases,
     /// The way to a dispatcher, where the poller feeds one.
-    feed: Option<Feed>,
+    pub(super) feed: Option<Feed>,
     /// How this node stood when rows were last read.
     epoch: u64,
     /// Asked for when rows were given back that another node may have room for.
@@ -48,6 +49,16 @@ pub(super) struct Cycle {
     /// Whether a claim may have been taken of which no answer came.
     lost_answer: bool,
     unburied: Unburied,
+    pub(super) pairs: Pairs,
+}
+
+/// What was read, and how far.
+pub(super) struct Read {
+    pub(super) rows: Vec<Row>,
+    /// Whether there may be more.
+    pub(super) full: bool,
+    /// Where to go on, if that is known.
+    pub(super) last: Option<Place>,
 }
 
 impl Cycle {
@@ -73,6 +84,7 @@ impl Cycle {
             found: (0, None),
             asked_at: None,
             lost_answer: false,
+            pairs: Pairs::default(),
         }
     }
 
@@ -102,10 +114,15 @@ impl Cycle {
         if !self.take_up().await? {
             return Ok((Next::WhenThereIsRoom, self.handler.held() > held_before));
         }
+        self.probe().await?;
+        if self.holds_all() {
+            self.sweep.start_over();
+            return Ok((Next::Rest, self.handler.held() > held_before));
+        }
         let after = self.sweep.begin(SystemClock.ticks());
         let held_before = self.handler.held();
         let limit = self.limit(wanted, after.as_ref(), held_before);
-        let rows = self.read(limit, after.as_ref()).await?;
+        let Read { rows, full, last } = self.read_open(limit, after.as_ref()).await?;
         if !leases.ledger().is_up_since(epoch) {
             // Another node has had the table since they were read.
             self.sweep.start_over();
@@ -114,9 +131,6 @@ impl Cycle {
         if after.is_none() && !self.lag_is_told.load(Ordering::Acquire) {
             self.show_lag(&rows);
         }
-        let full = rows.len() >= limit as usize;
-        let last = rows.iter().filter_map(|row| Some((row.due_at?, row.created_at?, &row.id))).max();
-        let last = last.map(|(due_at, created_at, id)| Place { due_at, created_at, id: id.clone() });
         let found = (rows.len(), last.clone());
         let found_before = std::mem::replace(&mut self.found, found);
         let all_taken = self.hand_over(rows).await?;
@@ -176,9 +190,14 @@ impl Cycle {
         }
     }
 
-    async fn read(&mut self, limit: u32, after: Option<&Place>) -> Result<Vec<Row>, Error> {
+    pub(super) async fn read(
+        &mut self,
+        limit: u32,
+        after: Option<&Place>,
+        pair: Option<&Pair>,
+    ) -> Result<Vec<Row>, Error> {
         let (skip_recent, order) = (self.looking.config.skip_recent, self.looking.order);
-        let due = Due { at: At::Database, skip_recent, limit, order, after };
+        let due = Due { at: At::Database, skip_recent, limit, order, after, pair };
         match &self.looking.locking {
             Some(Locking { owner, timeout }) => {
                 let claimed = self.store.claim(owner, *timeout, due).await;
@@ -238,9 +257,9 @@ impl Cycle {
         Ok(room)
     }
 
-    /// Hands rows over until one is refused; buries rows that cannot be decoded, and gives back rows that were
-    /// claimed and not taken. Returns whether all were taken.
-    async fn hand_over(&mut self, rows: Vec<Row>) -> Result<bool, Error> {
+    /// Hands rows over until one is refused; buries what cannot be decoded, and gives back what was claimed
+    /// and not taken. Tells whether all were taken.
+    pub(super) async fn hand_over(&mut self, rows: Vec<Row>) -> Result<bool, Error> {
         let (mut unreadable, mut refused) = (Vec::new(), Vec::new());
         let mut room = true;
         for Row { id, attempts, claim, generation, key, event, due_at, .. } in rows {
@@ -275,9 +294,9 @@ impl Cycle {
         Ok(())
     }
 
-    /// Gives back rows that were claimed and refused. If that fails, or somebody holds one of the rows, it is tried
-    /// again with the next look: giving back twice changes nothing.
-    async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
+    /// Gives back what was claimed and refused. If that fails, or somebody holds one of the rows, it is tried again with
+    /// the next look: giving back twice changes nothing.
+    pub(super) async fn give_back(&self, refused: Vec<(String, Claim)>) -> Result<(), Error> {
         if refused.is_empty() {
             return Ok(());
         }

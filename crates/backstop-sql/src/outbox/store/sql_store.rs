@@ -14,7 +14,7 @@ use super::settlement::gather;
 use super::statements::{Held, KEY, Statements, key};
 use super::words::Words;
 use super::{
-    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Purgeable, Rights, Row,
+    After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Pair, Purgeable, Rights, Row,
     Sample, Settle, Status, Store, Unreadable, Whereabouts,
 };
 use crate::connection::{Column, Connection};
@@ -305,6 +305,33 @@ impl Store for SqlStore {
             let next = moments.iter().filter_map(Value::time).min();
             let after = next.map(|due| (due - *asked_at).to_std().unwrap_or_default());
             Ok(Some(NextDue { asked_at: *asked_at, after }))
+        }))
+    }
+
+    fn pending_pairs(&self) -> BoxFuture<'_, Result<Option<Vec<Pair>>, Error>> {
+        Box::pin(self.in_time(async move {
+            let mut session = self.database.session(Via::Pool).await?;
+            let mut pairs = Vec::new();
+            for pending in self.words.pending {
+                let mut last: Option<Pair> = None;
+                loop {
+                    let [first, second] = self.statements().next_pair(pending, last.as_ref());
+                    let mut found = session.fetch(&first, &[Column::Text; 2]).await?;
+                    if found.is_empty() {
+                        found = session.fetch(&second, &[Column::Text; 2]).await?;
+                    }
+                    let Some([aggregate_type, event_type]) = found.first().map(Vec::as_slice) else { break };
+                    let pair = Pair {
+                        aggregate_type: aggregate_type.text().map(str::to_owned),
+                        event_type: event_type.text().unwrap_or_default().to_owned(),
+                    };
+                    if !pairs.contains(&pair) {
+                        pairs.push(pair.clone());
+                    }
+                    last = Some(pair);
+                }
+            }
+            Ok(Some(pairs))
         }))
     }
 

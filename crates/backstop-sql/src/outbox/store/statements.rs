@@ -6,7 +6,7 @@ use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
 use super::words::{Words, hint};
-use super::{After, At, Claim, DeadFilter, Done, Due, Order, Place, Purgeable, Status, row};
+use super::{After, At, Claim, DeadFilter, Done, Due, Order, Pair, Place, Purgeable, Status, row};
 use crate::TableName;
 use crate::database::Database;
 use crate::database::rows::Rows;
@@ -100,6 +100,9 @@ impl<'a> Statements<'a> {
     /// [`row::choose`] chooses from what they return.
     pub(super) fn due(self, due: Due<'a>, held: Held<'a>) -> Rows<'a> {
         let (index, order) = match due.order {
+            Order::Due if due.pair.is_some() => {
+                (self.words.indexes.pair, "available_at, created_at, event_id")
+            }
             Order::Due => (self.words.indexes.due, "available_at, created_at, event_id"),
             Order::Created => (self.words.indexes.due_created, "created_at, event_id"),
         };
@@ -118,8 +121,11 @@ impl<'a> Statements<'a> {
 
     fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Held<'_>) {
         let now = self.now(due.at);
-        statement
-            .write("{pending} and available_at <= {now}", &[("pending", &Plain(pending)), ("now", &now)]);
+        statement.push(pending);
+        if let Some(pair) = due.pair {
+            push_pair(statement, pair);
+        }
+        statement.write(" and available_at <= {now}", &[("now", &now)]);
         if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
             let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
             statement.push(" and ").write(self.words.behind, place);
@@ -168,6 +174,39 @@ impl<'a> Statements<'a> {
              (select available_at from {table} where status = 2 and {ahead} order by available_at limit 1)",
             &[("now", &now), ("ahead", &ahead)],
         )
+    }
+
+    /// The first pair of types of pending rows behind another, in the order of an index; in two steps, of which the second is
+    /// for when the first finds nothing.
+    pub(super) fn next_pair(&self, pending: &'static str, after: Option<&Pair>) -> [Statement; 2] {
+        let aggregate = |statement: &mut Statement| {
+            match after.and_then(|pair| pair.aggregate_type.as_deref()) {
+                Some(aggregate) => statement.write(" and aggregate_type = {it}", &[("it", &aggregate)]),
+                None => statement.push(" and aggregate_type is null"),
+            };
+            if let Some(pair) = after {
+                statement.write(" and event_type > {it}", &[("it", &pair.event_type.as_str())]);
+            }
+        };
+        let next_aggregate = |statement: &mut Statement| {
+            match after.and_then(|pair| pair.aggregate_type.as_deref()) {
+                Some(aggregate) => statement.write(" and aggregate_type > {it}", &[("it", &aggregate)]),
+                None => statement.push(" and aggregate_type >= ''"),
+            };
+        };
+        let steps: [(&dyn Part, &str); 2] =
+            [(&aggregate, "event_type"), (&next_aggregate, "aggregate_type, event_type")];
+        steps.map(|(behind, order)| {
+            self.sql(
+                "select aggregate_type, event_type from {table}{hint} where {pending}{behind} order by {order} limit 1",
+                &[
+                    ("hint", &Plain(self.hint(self.words.indexes.pair))),
+                    ("pending", &Plain(pending)),
+                    ("behind", behind),
+                    ("order", &Plain(order)),
+                ],
+            )
+        })
     }
 
     /// Reads pending rows whose moment never comes, where the database takes such moments.
@@ -418,6 +457,14 @@ impl<'a> Statements<'a> {
 /// The parts of a claim that rows are settled under together.
 pub(super) fn key(claim: &Claim) -> (&str, i64) {
     (&claim.owner, claim.seq)
+}
+
+fn push_pair(statement: &mut Statement, Pair { aggregate_type, event_type }: &Pair) {
+    match aggregate_type {
+        Some(aggregate) => statement.write(" and aggregate_type = {it}", &[("it", &aggregate.as_str())]),
+        None => statement.push(" and aggregate_type is null"),
+    };
+    statement.write(" and event_type = {it}", &[("it", &event_type.as_str())]);
 }
 
 pub(super) fn push_claimed(statement: &mut Statement, (owner, seq): (&str, i64)) {

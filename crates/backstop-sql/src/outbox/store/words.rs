@@ -43,6 +43,8 @@ pub(crate) struct Indexes {
     pub(crate) due_created: &'static str,
     /// Rows of one status by when they are due.
     pub(crate) by_status: &'static str,
+    /// Pending rows of a pair of types by when they are due.
+    pub(crate) pair: &'static str,
     /// Dead rows by when they were created.
     pub(crate) dead: &'static str,
     /// Pending rows by their age, to be purged.

@@ -4,7 +4,10 @@ use crate::database::migration::Migration;
 use crate::outbox::store::words::{Indexes, Words};
 
 pub(super) const WORDS: Words = Words {
-    migrations: &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }],
+    migrations: &[
+        Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") },
+        Migration { version: 2, sql: include_str!("migrations/0002_pairs.sql") },
+    ],
     plain_inserts: include_str!("plain_inserts.sql"),
     wakes: false,
     // One by one: without partial indexes, an index begins with the status and gives the order within one.
@@ -14,6 +17,7 @@ pub(super) const WORDS: Words = Words {
         due: " force index ({idx}_status_available)",
         due_created: " force index ({idx}_status_created)",
         by_status: " force index ({idx}_status_available)",
+        pair: " force index ({idx}_pair)",
         dead: " force index ({idx}_status_created)",
         // One index has all rows by their age, whatever their status.
         old_pending: " force index ({idx}_created)",

@@ -4,12 +4,15 @@ use crate::database::migration::Migration;
 use crate::outbox::store::words::{BEHIND, Indexes, Words};
 
 pub(super) const WORDS: Words = Words {
-    migrations: &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }],
+    migrations: &[
+        Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") },
+        Migration { version: 2, sql: include_str!("migrations/0002_pairs.sql") },
+    ],
     plain_inserts: include_str!("plain_inserts.sql"),
     wakes: true,
     pending: &["status in (0, 2)"],
     // Partial indexes: it finds them by itself.
-    indexes: Indexes { due: "", due_created: "", by_status: "", dead: "", old_pending: "", old_ended: "" },
+    indexes: Indexes { due: "", due_created: "", by_status: "", pair: "", dead: "", old_pending: "", old_ended: "" },
     created_at: "created_at",
     behind: BEHIND,
     key_of_bytes: "event_id = {key}",

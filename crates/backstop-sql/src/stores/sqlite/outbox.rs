@@ -4,7 +4,10 @@ use crate::database::migration::Migration;
 use crate::outbox::store::words::{BEHIND, Indexes, Words};
 
 pub(super) const WORDS: Words = Words {
-    migrations: &[Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") }],
+    migrations: &[
+        Migration { version: 1, sql: include_str!("migrations/0001_outbox_event.sql") },
+        Migration { version: 2, sql: include_str!("migrations/0002_pairs.sql") },
+    ],
     plain_inserts: include_str!("plain_inserts.sql"),
     wakes: false,
     pending: &["status in (0, 2)"],
@@ -13,6 +16,7 @@ pub(super) const WORDS: Words = Words {
         due: " indexed by {idx}_due",
         due_created: " indexed by {idx}_due_created",
         by_status: " indexed by {idx}_status_available",
+        pair: " indexed by {idx}_pair",
         dead: " indexed by {idx}_dead",
         old_pending: " indexed by {idx}_due_created",
         old_ended: " indexed by {idx}_ended",

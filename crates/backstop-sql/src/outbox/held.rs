@@ -1,0 +1,412 @@
+//! Routes that are held: what their handlers need is unavailable, so their events are neither read nor written until a probe
+//! succeeds.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use backstop_core::clock::Tick;
+use backstop_core::failure::Kind;
+use backstop_core::inspect::Paused;
+use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
+use tokio::sync::Notify;
+
+use super::feed::Queued;
+use super::registry::{Registry, Route};
+use crate::store::Place;
+
+/// The pauses between probes where the handler names none: doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often a target that is known to be unavailable is asked, without a probe, whether it still is.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// So many events are remembered because of what their handlers said. More than that are no single bad events.
+const MOST_SUSPECTS: usize = 1_000;
+
+/// A probe of which nothing is heard for so long is followed by another.
+const LOST_AFTER: Duration = Duration::from_secs(60);
+
+/// The routes that this process holds, for all who take part in delivering. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct HeldRoutes(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    /// Whether a route that is held holds all others, since nothing may overtake its event.
+    strict_order: bool,
+    held: Mutex<Held>,
+    /// How many there are, for those who only want to know that there is none.
+    count: AtomicUsize,
+    /// Told when a route begins or ceases to be held.
+    changed: Notify,
+}
+
+/// Decides when routes are probed. Pure: time is passed in.
+#[derive(Debug, Default)]
+struct Held {
+    routes: HashMap<Arc<str>, HeldRoute>,
+    /// Raised when a route is opened.
+    openings: u64,
+    /// Events whose handlers said that they were unavailable, each with how many others of its route had succeeded by then.
+    suspects: HashMap<String, u64>,
+}
+
+#[derive(Debug)]
+struct HeldRoute {
+    why: String,
+    since: Timestamp,
+    probe_at: Tick,
+    misses: u32,
+    /// Until when a probe is waited for.
+    probing_until: Tick,
+    /// The last row that was a probe: the next one is another.
+    passed: Option<Place>,
+}
+
+/// A route that is to be probed, and the row behind which to look for an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Probe {
+    pub(super) route: Arc<str>,
+    pub(super) after: Option<Place>,
+}
+
+impl Held {
+    /// Holds a route, or goes on holding it. Tells whether that is news.
+    fn hold(&mut self, route: &Arc<str>, failure: &Failure, now: Tick, moment: Timestamp) -> bool {
+        let is_new = !self.routes.contains_key(route);
+        let held = self.routes.entry(route.clone()).or_insert_with(|| HeldRoute {
+            why: String::new(),
+            since: moment,
+            probe_at: now,
+            misses: 0,
+            probing_until: now,
+            passed: None,
+        });
+        let pause = FIRST_PAUSE.saturating_mul(1 << held.misses.min(10)).min(LONGEST_PAUSE);
+        let wait = match failure.kind() {
+            Kind::Unavailable(Some(wait)) => wait,
+            _ => pause,
+        };
+        held.misses += 1;
+        (held.probe_at, held.probing_until) = (now + wait, now);
+        held.why = failure.to_string();
+        is_new
+    }
+
+    /// Whether others of its route have succeeded since an event was last answered like this: then it is the event that its
+    /// handler does not take, and no reason to hold all others.
+    fn is_its_own(&mut self, id: &str, successes: u64) -> bool {
+        if self.suspects.len() >= MOST_SUSPECTS && !self.suspects.contains_key(id) {
+            self.suspects.clear();
+        }
+        self.suspects.insert(id.to_owned(), successes).is_some_and(|before| before < successes)
+    }
+
+    /// Lets events of a route flow again. Tells since when it was held.
+    fn open(&mut self, route: &str) -> Option<Timestamp> {
+        let held = self.routes.remove(route)?;
+        self.openings += 1;
+        Some(held.since)
+    }
+
+    /// The routes to probe now. Those whose targets say that they would refuse are asked again soon, and those whose targets say
+    /// that they are back are probed before their time.
+    fn due(&mut self, now: Tick, availability: impl Fn(&str) -> Availability) -> Vec<Probe> {
+        let mut due = Vec::new();
+        for (route, held) in self.routes.iter_mut().filter(|(_, held)| held.probing_until <= now) {
+            match availability(route) {
+                Availability::Known(Some(wait)) => held.probe_at = now + wait.min(ASK_EVERY),
+                Availability::Known(None) => {
+                    due.push(Probe { route: route.clone(), after: held.passed.clone() });
+                }
+                Availability::Unknown if held.probe_at <= now => {
+                    due.push(Probe { route: route.clone(), after: held.passed.clone() });
+                }
+                Availability::Unknown => {}
+            }
+        }
+        due
+    }
+
+    /// An event of a route is on its way as a probe.
+    fn probing(&mut self, route: &str, place: Option<Place>, now: Tick) {
+        if let Some(held) = self.routes.get_mut(route) {
+            held.passed = place;
+            (held.probe_at, held.probing_until) = (now + LOST_AFTER, now + LOST_AFTER);
+        }
+    }
+
+    fn next_probe(&self, now: Tick) -> Option<Duration> {
+        self.routes.values().map(|held| held.probe_at.since(now)).min()
+    }
+}
+
+/// What is known of what a route's handler needs, without calling it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Availability {
+    /// For how long it is not called; none if it is back.
+    Known(Option<Duration>),
+    Unknown,
+}
+
+impl Availability {
+    fn of(route: Option<&Route>) -> Self {
+        let Some(target) = route.and_then(|route| backstop_core::Handler::target(&route.handler)) else {
+            return Self::Unknown;
+        };
+        match (target.wait(), target.paused()) {
+            (Some(wait), _) => Self::Known(Some(wait)),
+            (None, None) => Self::Known(None),
+            // It may be called, and nobody has done so yet.
+            (None, Some(_)) => Self::Unknown,
+        }
+    }
+}
+
+impl HeldRoutes {
+    pub(super) fn new(registry: Registry, strict_order: bool) -> Self {
+        let (held, count, changed) = (Mutex::default(), AtomicUsize::new(0), Notify::new());
+        Self(Arc::new(Inner { registry, strict_order, held, count, changed }))
+    }
+
+    pub(super) fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether nothing at all may be delivered but a probe.
+    pub(super) fn holds_all(&self) -> bool {
+        self.0.strict_order && !self.is_empty()
+    }
+
+    /// Whether the route of that name is held.
+    pub(super) fn holds(&self, route: &str) -> bool {
+        !self.is_empty() && (self.0.strict_order || self.lock().routes.contains_key(route))
+    }
+
+    /// Whether an event must not be handled now.
+    pub(super) fn keeps(&self, event: &Event) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let route = self.0.registry.route(event.aggregate_type(), event.event_type());
+        route.is_some_and(|route| self.holds(&route.name))
+    }
+
+    /// Takes note of what a handler said of an event. None if the event is to be let go as it is, since its route is held.
+    pub(super) fn answered(
+        &self,
+        route: &Route,
+        queued: &Queued,
+        answer: Result<Outcome, Failure>,
+    ) -> Option<Result<Outcome, Failure>> {
+        match &answer {
+            Err(failure) if failure.is_unavailable() => {
+                if self.lock().is_its_own(queued.event.id(), route.successes()) {
+                    let message = failure.message().unwrap_or_default();
+                    return Some(Err(Failure::transient(failure.class().to_owned(), message)));
+                }
+                self.hold(&route.name, failure, &queued.event);
+                return None;
+            }
+            // The handler was there and failed: what it needs may be back or not.
+            Err(failure) if failure.is_recoverable() => {
+                if queued.probe {
+                    self.hold(&route.name, failure, &queued.event);
+                }
+            }
+            // What is first in order has been delivered, so the others may follow.
+            _ if self.0.strict_order => {
+                for (route, _) in self.all() {
+                    self.open(&route);
+                }
+            }
+            _ => self.open(&route.name),
+        }
+        Some(answer)
+    }
+
+    /// A probe came to nothing: the event was not this node's any more.
+    pub(super) fn probe_lost(&self, queued: &Queued) {
+        let event = &queued.event;
+        if let Some(route) = self.0.registry.route(event.aggregate_type(), event.event_type())
+            && let Some(held) = self.lock().routes.get_mut(&route.name)
+        {
+            let now = SystemClock.ticks();
+            (held.probe_at, held.probing_until) = (now + FIRST_PAUSE, now);
+        }
+    }
+
+    fn hold(&self, route: &Arc<str>, failure: &Failure, event: &Event) {
+        let mut held = self.lock();
+        let is_new = held.hold(route, failure, SystemClock.ticks(), SystemClock.now());
+        self.counted(&held);
+        drop(held);
+        if is_new {
+            tracing::warn!(
+                route = &**route,
+                event_id = event.id(),
+                %failure,
+                "a route is held: its events wait in the table until a probe succeeds"
+            );
+        }
+    }
+
+    fn open(&self, route: &str) {
+        if self.is_empty() {
+            return;
+        }
+        let mut held = self.lock();
+        let Some(since) = held.open(route) else { return };
+        self.counted(&held);
+        drop(held);
+        tracing::info!(route, held_since = %since, "a route is open again");
+    }
+
+    /// No event waits on a route, so there is nothing to hold.
+    pub(super) fn nothing_waits(&self, route: &str) {
+        self.open(route);
+    }
+
+    pub(super) fn due(&self) -> Vec<Probe> {
+        let now = SystemClock.ticks();
+        let routes: HashMap<_, _> =
+            self.0.registry.all().into_iter().map(|route| (route.name.clone(), route)).collect();
+        self.lock().due(now, |name| Availability::of(routes.get(name)))
+    }
+
+    pub(super) fn probing(&self, route: &str, place: Option<Place>) {
+        self.lock().probing(route, place, SystemClock.ticks());
+    }
+
+    /// How long it is until a route is to be probed, if one is held.
+    pub(super) fn next_probe(&self) -> Option<Duration> {
+        if self.is_empty() { None } else { self.lock().next_probe(SystemClock.ticks()) }
+    }
+
+    /// How often a route was opened: what was passed over before is to be read then.
+    pub(super) fn openings(&self) -> u64 {
+        self.lock().openings
+    }
+
+    /// Waits until a route begins or ceases to be held.
+    pub(super) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Why the events of a route are not handled now, if they are not.
+    pub(super) fn paused(&self, route: &str) -> Option<Paused> {
+        let held = self.lock();
+        match held.routes.get(route) {
+            Some(held) => Some(Paused { state: "held", why: held.why.clone(), since: held.since }),
+            None => self.0.registry.paused(route),
+        }
+    }
+
+    /// The routes that are held, each with why.
+    pub(super) fn all(&self) -> Vec<(Arc<str>, String)> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<_> =
+            self.lock().routes.iter().map(|(route, held)| (route.clone(), held.why.clone())).collect();
+        all.sort();
+        all
+    }
+
+    fn counted(&self, held: &Held) {
+        self.0.count.store(held.routes.len(), Ordering::Release);
+        self.0.changed.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn unknown(_: &str) -> Availability {
+        Availability::Unknown
+    }
+
+    fn held(failure: &Failure) -> (Held, Arc<str>) {
+        let (mut held, route) = (Held::default(), Arc::from("Order/OrderPlaced"));
+        assert!(held.hold(&route, failure, Tick::ZERO, Timestamp::UNIX_EPOCH));
+        (held, route)
+    }
+
+    #[test]
+    fn probes_come_soon_at_first_then_every_five_seconds() {
+        let down = Failure::unavailable("no route");
+        let (mut held, route) = held(&down);
+        let mut now = Tick::ZERO;
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            let wait = held.next_probe(now).unwrap();
+            waits.push(wait.as_millis());
+            assert!(held.due(now, unknown).is_empty());
+            now = now + wait;
+            assert_eq!(held.due(now, unknown).len(), 1);
+            held.probing(&route, None, now);
+            assert!(held.due(now, unknown).is_empty(), "one at a time");
+            assert!(!held.hold(&route, &down, now, Timestamp::UNIX_EPOCH), "that is no news");
+        }
+        assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    }
+
+    #[test]
+    fn a_time_that_the_handler_names_is_kept() {
+        let (mut held, _) = held(&Failure::unavailable("closed").probe_after(60 * SECOND));
+        assert!(held.due(Tick::ZERO + 59 * SECOND, unknown).is_empty());
+        assert_eq!(held.due(Tick::ZERO + 60 * SECOND, unknown).len(), 1);
+    }
+
+    #[test]
+    fn a_target_that_says_no_is_not_probed_and_one_that_says_yes_is_probed_at_once() {
+        let (mut held, _) = held(&Failure::unavailable("disabled").probe_after(3_600 * SECOND));
+        let never = |_: &str| Availability::Known(Some(3_600 * SECOND));
+        assert!(held.due(Tick::ZERO + 7_200 * SECOND, never).is_empty());
+        assert_eq!(held.next_probe(Tick::ZERO + 7_200 * SECOND), Some(ASK_EVERY), "it is asked again soon");
+        assert_eq!(held.due(Tick::ZERO, |_| Availability::Known(None)).len(), 1);
+    }
+
+    #[test]
+    fn each_probe_looks_behind_the_one_before_and_a_lost_one_is_followed_by_another() {
+        let (mut held, route) = held(&Failure::unavailable("no route"));
+        let place =
+            Place { due_at: Timestamp::UNIX_EPOCH, created_at: Timestamp::UNIX_EPOCH, id: "7".to_owned() };
+        let now = Tick::ZERO + SECOND;
+        assert_eq!(held.due(now, unknown)[0].after, None);
+        held.probing(&route, Some(place.clone()), now);
+        assert!(held.due(now + LOST_AFTER / 2, unknown).is_empty());
+        assert_eq!(held.due(now + LOST_AFTER, unknown)[0].after, Some(place));
+    }
+
+    #[test]
+    fn an_event_that_is_refused_while_others_succeed_is_its_own_trouble() {
+        let mut held = Held::default();
+        assert!(!held.is_its_own("bad", 5), "nobody knows yet");
+        assert!(!held.is_its_own("bad", 5) && !held.is_its_own("new", 5));
+        assert!(held.is_its_own("bad", 6));
+        assert!(!held.is_its_own("bad", 6), "none since");
+    }
+
+    #[test]
+    fn a_route_is_opened_once() {
+        let (mut held, route) = held(&Failure::unavailable("no route"));
+        assert!(held.open(&route).is_some());
+        assert!(held.open(&route).is_none() && held.routes.is_empty());
+        assert_eq!((held.openings, held.next_probe(Tick::ZERO)), (1, None));
+    }
+}

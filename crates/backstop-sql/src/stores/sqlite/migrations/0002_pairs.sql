@@ -1,0 +1,3 @@
+-- Pending rows by their types, so that those of a held route, however many, cost the others nothing.
+CREATE INDEX IF NOT EXISTS {idx}_pair ON {table} (aggregate_type, event_type, available_at, created_at, event_id)
+  WHERE status IN (0, 2);
