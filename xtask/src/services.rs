@@ -29,6 +29,7 @@ use clap::Subcommand;
 pub(crate) use env_file::EnvFile;
 use install::Installer;
 use name::Name;
+use newer::Newer;
 use server::{Server, Started, State};
 
 use crate::say::say;
@@ -81,6 +82,9 @@ pub(crate) fn run(workspace: &Workspace, action: &Action) -> Result<()> {
 /// Starts everything at once. A server that cannot be had does not keep the others from coming up.
 pub(crate) fn up(workspace: &Workspace, require_all: bool) -> Result<()> {
     let installer = Installer::new(workspace);
+    if Name::all().any(|name| name.is_newer() && name.given().is_none()) {
+        Newer::of(workspace).hurry(&installer);
+    }
     let addresses = for_each(|name| (name, bring_up(workspace, name, &installer)));
     let mut file = EnvFile::empty(workspace);
     let mut missing = Vec::new();

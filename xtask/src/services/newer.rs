@@ -11,7 +11,7 @@ use super::account::is_root;
 use super::install::Installer;
 use crate::program;
 use crate::say::say;
-use crate::workspace::{Workspace, write};
+use crate::workspace::{Workspace, make_folder, write};
 
 /// The newest of Debian's distributions: the only one with Oracle's MySQL.
 const DISTRIBUTION: &str = "sid";
@@ -46,6 +46,15 @@ impl Newer {
         let mut command = Command::new("chroot");
         command.arg(format!("--userspec={ID}:{ID}")).arg(&self.root).arg(program);
         command
+    }
+
+    /// Installs the small program that makes it, before larger packages are in its way: it takes a minute by itself.
+    pub(super) fn hurry(&self, installer: &Installer) {
+        if is_root() && !self.root.is_dir() && program::find("debootstrap").is_none() {
+            // `prepare` tells what is wrong.
+            let folder = self.root.parent().map_or(Ok(()), make_folder);
+            let _ = folder.and_then(|()| installer.install(&["debootstrap"]));
+        }
     }
 
     /// Makes it if it is not there.
