@@ -52,7 +52,7 @@ fn the_file_sets_what_a_program_can_set() {
         (target.disabled_pause, target.breaker.wait_in_open),
         (Duration::from_secs(120), Duration::from_millis(500))
     );
-    assert_eq!((target.breaker.consecutive_failures, target.breaker.half_open_calls), (Some(2), 2));
+    assert_eq!((target.breaker.consecutive_failures, target.breaker.half_open_calls), (Some(2), 1));
 }
 
 #[test]

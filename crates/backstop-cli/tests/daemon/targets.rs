@@ -67,7 +67,7 @@ async fn a_target_that_is_away_says_that_its_events_wait_and_why() {
         let placed = &routes[1];
         assert_eq!(
             (&placed["name"], &placed["paused"]["state"]),
-            (&"Order/OrderPlaced".into(), &"unavailable".into())
+            (&"Order/OrderPlaced".into(), &"held".into())
         );
         assert!(placed["paused"]["why"].as_str().unwrap().contains(why), "{placed}");
         assert!(placed["paused"]["since"].as_str().unwrap().ends_with('Z'), "{placed}");

@@ -77,7 +77,7 @@ fn a_server_that_was_busy_gets_everything_once_it_is_not() {
     });
     assert!(output.status.success(), "{output:?}");
     let told = complained(&output);
-    assert!(told.contains("as the target asks") && told.contains("429"), "{told}");
+    assert!(told.contains("the target asks for") && told.contains("429"), "{told}");
     assert!(told.contains("3 delivered, 0 failed"), "{told}");
     assert_eq!(left(&place), 1, "the damaged one");
 }

@@ -148,7 +148,7 @@ const ENCODE: &str = "in a user name or password write @ as %40, : as %3A, / as 
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), String> {
     match path.metadata() {
         Ok(found) if !is_content(&path.to_string_lossy()) && !found.is_file() => {
-            Err(format!("{what} names something that is no regular file"))
+            Err(format!("{what} names something that is not a regular file"))
         }
         _ => Ok(()),
     }
@@ -256,7 +256,7 @@ mod tests {
             ("db://h/d?mode=hunter2", "its parameter mode must be one of on, off"),
             ("db://h/d?tls=hunter2", "its parameter tls must be one of must, full"),
             ("db://h/d?ca=/no/such/file", "its parameter ca names a file that cannot be read: No such file"),
-            ("db://h/d?ca=%2Fdev%2Fnull", "its parameter ca names something that is no regular file"),
+            ("db://h/d?ca=%2Fdev%2Fnull", "its parameter ca names something that is not a regular file"),
         ] {
             let told = told(&SERVER, url);
             assert!(told.contains(part) && !told.contains("hunter2"), "{url}: {told}");
