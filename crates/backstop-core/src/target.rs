@@ -210,7 +210,8 @@ impl Target {
         drop(availability);
         match admitted {
             Ok(admission) => {
-                Ok(Permit { target: self.clone(), admission: Some(admission), began, ids, answered_before })
+                let (target, admission) = (self.clone(), Some(admission));
+                Ok(Permit { target, admission, began, ids, answered_before, is_overdue: false })
             }
             Err(unavailable) => {
                 self.0.metrics.held.add(ids.len() as u64);
@@ -250,9 +251,35 @@ pub struct Permit {
     ids: Vec<String>,
     /// How many requests the target had answered when this one began.
     answered_before: u64,
+    /// Whether it was found to be overdue.
+    is_overdue: bool,
 }
 
+/// A request that waits longer than this for its answer, while none is answered, makes its target unavailable for others.
+const OVERDUE: Duration = Duration::from_secs(5);
+
 impl Permit {
+    /// Makes the request. If there is no answer for 5 s, and the target answers nothing else either, it counts as unavailable
+    /// from then on; the request itself goes on, since its answer may still come.
+    pub async fn watch<T>(&mut self, request: impl Future<Output = T>) -> T {
+        let mut request = std::pin::pin!(request);
+        if let Ok(answer) = tokio::time::timeout(OVERDUE, &mut request).await {
+            return answer;
+        }
+        self.note_overdue();
+        request.await
+    }
+
+    fn note_overdue(&mut self) {
+        let (target, clock) = (self.target.clone(), &self.target.0.clock);
+        let mut availability = target.availability();
+        self.is_overdue = availability.overdue(self.answered_before, OVERDUE);
+        let status = availability.status(clock.ticks());
+        availability.note_since(&status, &**clock);
+        drop(availability);
+        target.0.metrics.available.set(u64::from(status == Status::Available));
+    }
+
     /// Notes what the request said about the target, and answers what becomes of its events.
     pub fn answer(mut self, verdict: Verdict) -> Result<Outcome, Failure> {
         let target = self.target.clone();
@@ -263,6 +290,9 @@ impl Permit {
             target.0.metrics.request_duration.record(took);
         }
         let mut availability = target.availability();
+        if std::mem::take(&mut self.is_overdue) {
+            availability.no_longer_overdue();
+        }
         let before = availability.breaker.state();
         let request = Request { ids: &self.ids, answered_before: self.answered_before, took, now };
         let answer = availability.judge(verdict, &request, &mut self.admission);
@@ -278,8 +308,12 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
+        let mut availability = self.target.availability();
+        if self.is_overdue {
+            availability.no_longer_overdue();
+        }
         if let Some(admission) = self.admission.take() {
-            self.target.availability().breaker.cancel(admission);
+            availability.breaker.cancel(admission);
         }
     }
 }

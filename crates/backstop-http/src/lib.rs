@@ -21,9 +21,9 @@
 //! | answer | what happens to the event |
 //! |---|---|
 //! | 2xx | done |
-//! | none in time, no connection, 429, 503 | deferred; no attempt is counted, so an outage buries nothing |
+//! | none in time, no connection, 429, 503 | its route is held; no attempt is counted unless others succeed, so an outage buries nothing |
 //! | 408, 425, other 5xx, an answer that is not HTTP | tried again by the outbox's retry; the attempt is counted |
-//! | 410 | the target is [disabled](Target::is_disabled); its events are deferred |
+//! | 410 | the target is [disabled](Target::is_disabled); its routes are held |
 //! | 3xx | dead: redirects are not followed |
 //! | other 4xx | dead |
 //!

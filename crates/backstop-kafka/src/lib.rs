@@ -21,7 +21,7 @@
 //! | answer | what happens to the event |
 //! |---|---|
 //! | confirmed | done |
-//! | none in time, no connection, no leader, too few replicas, no such topic, no permission | deferred; no attempt is counted, so an outage buries nothing |
+//! | none in time, no connection, no leader, too few replicas, no such topic, no permission | its route is held; no attempt is counted unless others succeed, so an outage buries nothing |
 //! | an unexpected error at the broker | tried again by the outbox's retry; the attempt is counted |
 //! | the record is too large, or refused as invalid, even when it is sent alone | dead |
 //!

@@ -80,8 +80,8 @@ impl Relay {
     /// The whole of a delivery: ask for leave, send, judge, answer.
     async fn publish(&self, event: &Event, source: &str) -> Result<Outcome, Failure> {
         let record = Record::of(event, source, self.format)?;
-        let permit = self.target.admit([event.id()])?;
-        let verdict = match self.connection.publish(&self.topic, &record).await {
+        let mut permit = self.target.admit([event.id()])?;
+        let verdict = match permit.watch(self.connection.publish(&self.topic, &record)).await {
             Ok(()) => Verdict::Done,
             Err(unconfirmed) => judge(unconfirmed, &self.topic, self.timeout),
         };

@@ -14,7 +14,7 @@
 
 pub use backstop_core::{
     Clock, Sink, SystemClock, breaker, burial, choice, clock, codec, config, delivery, handler, inspect,
-    interceptor, setting, sink, target, telemetry,
+    interceptor, operate, setting, sink, target, telemetry,
 };
 #[cfg(feature = "sql")]
 pub use backstop_sql::outbox::{

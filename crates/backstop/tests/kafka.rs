@@ -109,6 +109,30 @@ async fn brokers_that_are_away_for_longer_than_all_retries_bury_nothing() {
     assert_eq!(publisher.target().status(), Status::Available);
 }
 
+/// With the usual time-out of 30 s for a confirmation.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn brokers_that_stop_answering_are_noticed_long_before_a_confirmation_is_given_up() {
+    let Some(broker) = servers::private_kafka().await else { return };
+    let kafka = broker.space();
+    let topic = kafka.create_topic("orders", 1, &[]).await;
+    let database = servers::sqlite();
+    let pool = database.pool().await;
+    let publisher = Publisher::to(kafka.bootstrap(), &topic).build().unwrap();
+    let outbox = outage::impatient(pool.clone(), publisher.clone()).start().await.unwrap();
+    append(&outbox, "calm").await;
+    eventually("the first events arrive", async || rows(&pool, "calm").await == [(1, 0); EVENTS]).await;
+
+    broker.freeze();
+    append(&outbox, "frozen").await;
+    let noticed = async || matches!(publisher.target().status(), Status::Unavailable(_));
+    eventually_within(Duration::from_secs(10), "the brokers to be unavailable", noticed).await;
+    assert_eq!(outbox.metrics().dispatch_failure.total(), 0);
+    // What was on its way may still arrive, and does.
+    broker.thaw();
+    all_arrive(&pool, &broker, &topic, "frozen").await;
+    outbox.close().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_record_that_the_topic_refuses_is_dead_at_once_and_the_others_arrive() {
     let Some(kafka) = servers::kafka().await else { return };

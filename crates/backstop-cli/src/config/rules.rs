@@ -103,18 +103,6 @@ impl Rules<'_> {
         }
         self.without_effect(outbox, &config);
         self.handlers(outbox);
-        self.order_in_an_outage(outbox);
-    }
-
-    /// A relay defers events while its target is unavailable, and what is deferred can be overtaken.
-    fn order_in_an_outage(&mut self, Outbox { mode, handlers, .. }: &Outbox) {
-        if *mode != Mode::Ordered {
-            return;
-        }
-        for (handler, word) in handlers.iter().filter_map(|handler| Some((handler, relay(handler)?))) {
-            let what = "keeps the order only while its target answers: a deferred event may be overtaken";
-            self.warn(&format!("{}.{word}", handler.path), what);
-        }
     }
 
     /// What the settings for TLS say for themselves, and beside the URL.
@@ -323,9 +311,4 @@ fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
         meant => meant,
     };
     format!("there is no dlq with the name `{name}`{meant}")
-}
-
-/// The key of a handler whose target can be unavailable.
-fn relay(handler: &Handler) -> Option<&'static str> {
-    handler.http.as_ref().map(|_| "http").or(handler.kafka.as_ref().map(|_| "kafka"))
 }

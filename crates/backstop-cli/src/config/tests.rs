@@ -380,26 +380,6 @@ fn settings_that_mean_nothing_in_the_mode_are_warned_of() {
 }
 
 #[test]
-fn an_order_that_an_outage_breaks_is_warned_of() {
-    let text = "outbox:
-  mode: ordered
-  database: {url: 'sqlite:a.db'}
-  handlers:
-    - {event-type: A, log: }
-    - {event-type: B, http: {url: 'https://h/'}}
-    - {event-type: C, kafka: {bootstrap-servers: 'h:1', topic: t}}
-";
-    let why = "keeps the order only while its target answers: a deferred event may be overtaken";
-    assert_eq!(
-        checked(text, &[]).warnings(),
-        [
-            format!("f.yaml:6:23: outbox.handlers[1].http: {why}"),
-            format!("f.yaml:7:23: outbox.handlers[2].kafka: {why}"),
-        ]
-    );
-}
-
-#[test]
 fn an_open_address_needs_tokens() {
     let token = "tokens: [{name: ops, role: admin, sha256: ";
     let open = |tokens: &str| LEAST.to_owned() + &format!("server: {{address: '0.0.0.0:80'{tokens}}}\n");

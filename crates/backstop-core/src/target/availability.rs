@@ -24,6 +24,8 @@ pub(super) struct Availability {
     pub(super) disabled: bool,
     /// How many requests in a row found it unavailable.
     misses: u32,
+    /// Set while a request has been waiting long for its answer, and none has been answered since it began.
+    silent: bool,
     /// Why the last request that says something about the target went wrong; none after a good one.
     pub(super) trouble: Option<String>,
     /// Since when it is not available, while it is not.
@@ -53,6 +55,7 @@ impl Availability {
             held_until: None,
             disabled: false,
             misses: 0,
+            silent: false,
             trouble: None,
             since: None,
             answered: 0,
@@ -76,7 +79,7 @@ impl Availability {
         let held = self.held_until.is_some_and(|until| until > now);
         if self.disabled {
             Status::Disabled
-        } else if held || circuit_open || self.misses > 0 {
+        } else if held || circuit_open || self.silent || self.misses > 0 {
             Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked us to wait".to_owned()))
         } else {
             Status::Available
@@ -110,7 +113,8 @@ impl Availability {
         }
         self.breaker.poll(now);
         let until = self.held_until.filter(|until| *until > now).max(self.breaker.open_until());
-        until.map(|until| until.since(now))
+        let silence = self.silent.then(|| self.pace.first_pause());
+        until.map(|until| until.since(now)).max(silence)
     }
 
     pub(super) fn admit(&mut self, now: Tick) -> Result<Admission, Failure> {
@@ -120,11 +124,27 @@ impl Availability {
         self.breaker.admit(now).map_err(|_probes_are_running| self.unavailable(self.pace.first_pause()))
     }
 
+    /// A request has been waiting long for its answer. If others are answered meanwhile, that says nothing. Tells whether it
+    /// does.
+    pub(super) fn overdue(&mut self, answered_before: u64, waited: Duration) -> bool {
+        if self.answered > answered_before {
+            return false;
+        }
+        self.silent = true;
+        self.trouble = Some(format!("no answer for {} s", waited.as_secs()));
+        true
+    }
+
+    /// A request that was overdue has ended, one way or another.
+    pub(super) fn no_longer_overdue(&mut self) {
+        self.silent = false;
+    }
+
     /// Sends again, whatever the target asked for before.
     pub(super) fn enable(&mut self) {
         self.disabled = false;
         self.held_until = None;
-        (self.trouble, self.misses) = (None, 0);
+        (self.trouble, self.misses, self.silent) = (None, 0, false);
     }
 
     /// What a request means for its events, and for the requests to come.
@@ -203,7 +223,7 @@ impl Availability {
         }
         if good {
             self.answered += 1;
-            (self.trouble, self.misses) = (None, 0);
+            (self.trouble, self.misses, self.silent) = (None, 0, false);
             for id in request.ids {
                 self.suspects.remove(id);
             }

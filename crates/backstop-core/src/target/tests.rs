@@ -160,6 +160,32 @@ fn a_circuit_that_nobody_asks_any_more_closes_by_itself() {
     assert_eq!((target.status(), target.paused()), (Status::Available, None));
 }
 
+/// Rules of time are tokio's here: the request waits for real, or as good as.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_answers_nothing_for_5_s_is_unavailable_while_its_requests_go_on() {
+    let (target, _) = target(default_breaker());
+    let mut waiting = target.admit(["1"]).ok().unwrap();
+    let never = waiting.watch(std::future::pending::<()>());
+    assert!(tokio::time::timeout(6 * SECOND, never).await.is_err());
+    assert_eq!(target.status(), Status::Unavailable("no answer for 5 s".to_owned()));
+    assert!(refused(&target).is_some(), "nobody else waits for it");
+    assert!(waiting.answer(Verdict::Done).is_ok(), "it came after all");
+    assert_eq!((target.status(), refused(&target)), (Status::Available, None));
+
+    // Others are answered meanwhile, so it is this one.
+    let mut slow = target.admit(["2"]).ok().unwrap();
+    ask(&target, "3", Verdict::Done).unwrap();
+    let _ = tokio::time::timeout(6 * SECOND, slow.watch(std::future::pending::<()>())).await;
+    assert_eq!(target.status(), Status::Available);
+
+    // Given up, it says nothing any more.
+    let mut waiting = target.admit(["4"]).ok().unwrap();
+    let _ = tokio::time::timeout(6 * SECOND, waiting.watch(std::future::pending::<()>())).await;
+    assert!(refused(&target).is_some());
+    drop(waiting);
+    assert_eq!(refused(&target), None);
+}
+
 #[test]
 fn a_permit_that_is_dropped_frees_the_place_of_a_probe() {
     let (target, clock) = target(after_failures(1));

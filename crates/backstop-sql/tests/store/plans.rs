@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use backstop_sql::connection::Column;
 use backstop_sql::statement::Statement;
-use backstop_sql::store::{After, At, DatabaseKind, DeadFilter, Due, Order, Place, Purgeable, Status, Store};
+use backstop_sql::store::{
+    After, At, DatabaseKind, DeadFilter, Due, Order, Pair, Place, Purgeable, Status, Store,
+};
 
 use crate::harness::*;
 
@@ -203,6 +205,18 @@ database_suite! {
         check_that_it_begins_there(it.kind, &poll);
         let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
         check(it.kind, "claim behind a place", index, &claim);
+
+        // What is held is all of another type, and there is much of it.
+        let pair = Pair { aggregate_type: None, event_type: "InvoiceSent".to_owned() };
+        for after in [None, Some(&behind)] {
+            let due = Due { after, pair: Some(&pair), ..due };
+            let poll = plan(&it, it.store.poll_statement(due)).await;
+            check(it.kind, "poll of a pair", "idx_pair", &poll);
+            let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
+            check(it.kind, "claim of a pair", "idx_pair", &claim);
+        }
+        let pairs = it.store.pending_pairs().await.unwrap().unwrap();
+        assert_eq!(pairs, [Pair { aggregate_type: None, event_type: "OrderPlaced".to_owned() }]);
         check_that_it_begins_there(it.kind, &claim);
 
         let index = if mysql { "idx_created" } else { "idx_ended" };

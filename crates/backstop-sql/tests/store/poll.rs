@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use backstop_core::delivery::Settlement::Done;
 use backstop_core::{Clock, Event, SystemClock};
-use backstop_sql::store::{At, DatabaseKind, Due, Order, Row, Store};
+use backstop_sql::store::{At, DatabaseKind, Due, Order, Pair, Row, Store};
 
 use crate::harness::*;
 
@@ -208,6 +208,47 @@ database_suite! {
         assert_eq!(troubled[1].next_attempt_at, Some(moment(15)));
         assert_eq!(troubled[1].error.as_deref(), Some("slow"));
         assert_eq!(it.store.troubled(1).await.unwrap().len(), 1);
+    }
+
+    async fn rows_of_a_pair_of_types_are_read_alone_and_all_pairs_are_told(it) {
+        let of = |id: &str, aggregate: Option<&str>, event_type: &'static str| {
+            let event = Event::of(event_type).id(id).occurred_at(moment(1));
+            match aggregate {
+                Some(aggregate) => event.aggregate(aggregate.to_owned(), "1"),
+                None => event,
+            }
+            .json(&())
+            .unwrap()
+        };
+        it.insert(&[
+            of("a", Some("Order"), "Placed"),
+            of("b", Some("Order"), "Paid"),
+            of("c", Some("Invoice"), "Paid"),
+            of("d", None, "Tick"),
+            of("e", Some("Order"), "Placed"),
+        ])
+        .await;
+        // As a plain insert of another program may leave it.
+        it.run("update outbox_event set aggregate_type = null where event_id = 'd'").await;
+        let mut pairs = it.store.pending_pairs().await.unwrap().unwrap();
+        pairs.sort_by_key(|pair| (pair.aggregate_type.clone(), pair.event_type.clone()));
+        let pair = |aggregate: Option<&str>, event_type: &str| Pair {
+            aggregate_type: aggregate.map(str::to_owned),
+            event_type: event_type.to_owned(),
+        };
+        let all = [
+            (pair(None, "Tick"), "d"),
+            (pair(Some("Invoice"), "Paid"), "c"),
+            (pair(Some("Order"), "Paid"), "b"),
+            (pair(Some("Order"), "Placed"), "ae"),
+        ];
+        assert_eq!(pairs, all.clone().map(|(pair, _)| pair));
+        for (pair, found) in &all {
+            let due = Due { pair: Some(pair), ..due(60, 10) };
+            assert_eq!(ids(&it.store.poll(due).await.unwrap()), *found);
+        }
+        let nobody = pair(Some("Order"), "Lost");
+        assert!(it.store.poll(Due { pair: Some(&nobody), ..due(60, 10) }).await.unwrap().is_empty());
     }
 
     async fn what_became_due_since_the_last_question_is_told_and_what_was_there_before_is_not(it) {

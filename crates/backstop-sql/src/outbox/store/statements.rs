@@ -100,9 +100,7 @@ impl<'a> Statements<'a> {
     /// [`row::choose`] chooses from what they return.
     pub(super) fn due(self, due: Due<'a>, held: Held<'a>) -> Rows<'a> {
         let (index, order) = match due.order {
-            Order::Due if due.pair.is_some() => {
-                (self.words.indexes.pair, "available_at, created_at, event_id")
-            }
+            Order::Due if due.pair.is_some() => (self.words.indexes.pair, self.words.pair_order),
             Order::Due => (self.words.indexes.due, "available_at, created_at, event_id"),
             Order::Created => (self.words.indexes.due_created, "created_at, event_id"),
         };

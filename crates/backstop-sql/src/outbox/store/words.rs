@@ -17,6 +17,8 @@ pub struct Words {
     /// of [`Order`](super::Order).
     pub(crate) pending: &'static [&'static str],
     pub(crate) indexes: Indexes,
+    /// The order in which rows of one pair of types become due, in words that let an index give it.
+    pub(crate) pair_order: &'static str,
     /// When a row was created, as it can be written back.
     pub(crate) created_at: &'static str,
     /// The condition that a row is behind a place in the order in which rows become due, in words that let an index begin
@@ -32,6 +34,10 @@ pub struct Words {
 /// The order in which rows become due, where the database makes a range of a comparison of rows.
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub(crate) const BEHIND: &str = "(available_at, created_at, event_id) > ({due_at}, {created_at}, {id})";
+
+/// The order of the rows of one pair, where the database knows that they have the same types.
+#[allow(dead_code, reason = "each database uses what it needs of it")]
+pub(crate) const PAIR_ORDER: &str = "available_at, created_at, event_id";
 
 /// What follows the table's name so that an index is used, where the database would choose another and sort. `{idx}`
 /// stands for the beginning of its indexes' names.

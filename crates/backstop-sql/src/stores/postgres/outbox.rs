@@ -13,6 +13,8 @@ pub(super) const WORDS: Words = Words {
     pending: &["status in (0, 2)"],
     // Partial indexes: it finds them by itself.
     indexes: Indexes { due: "", due_created: "", by_status: "", pair: "", dead: "", old_pending: "", old_ended: "" },
+    // In the index's own order: it does not take a missing type for a constant, and would sort.
+    pair_order: "aggregate_type, event_type, available_at, created_at, event_id",
     created_at: "created_at",
     behind: BEHIND,
     key_of_bytes: "event_id = {key}",
