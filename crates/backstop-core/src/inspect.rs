@@ -141,7 +141,7 @@ pub struct Route {
 /// Why the events of a route are not handled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Paused {
-    /// `unavailable` or `disabled` is its target; `deferred` are its events, by their handler.
+    /// `held` is the route; `unavailable` or `disabled` is its target; `deferred` are its events, by their handler.
     pub state: &'static str,
     /// The reason, for a person.
     pub why: String,

@@ -40,6 +40,7 @@ pub mod setting;
 pub mod shared;
 pub mod shutdown;
 pub mod sink;
+pub mod suspects;
 pub mod target;
 pub mod telemetry;
 pub mod trace;

@@ -294,7 +294,7 @@ impl Permit {
             availability.no_longer_overdue();
         }
         let before = availability.breaker.state();
-        let request = Request { ids: &self.ids, answered_before: self.answered_before, took, now };
+        let request = Request { ids: &self.ids, began: self.began, took, now };
         let answer = availability.judge(verdict, &request, &mut self.admission);
         let (after, status) = (availability.breaker.state(), availability.status(now));
         availability.note_since(&status, &**clock);

@@ -234,7 +234,7 @@ component! {
     retrying: Gauge "retrying", "Events that failed at least once and are tried again (RETRY).";
     dead: Gauge "dead", "Events that were given up (DEAD).";
     oldest_ms: Gauge "oldest.ms", "How long ago the route's oldest due event was created, in milliseconds; 0 if none is due.";
-    available: Gauge "available", "1 while the route's events are handled, 0 while they are deferred.";
+    available: Gauge "available", "1 while the route's events are handled, 0 while it is held or they are deferred.";
 }
 
 impl Route {

@@ -112,9 +112,9 @@ impl Relay {
         mut message: Message,
         ids: impl IntoIterator<Item = &'a str>,
     ) -> Result<Outcome, Failure> {
-        let mut permit = self.target.admit(ids)?;
+        let permit = self.target.admit(ids)?;
         self.sign(&mut message);
-        let exchange = permit.watch(self.client.post(message.headers, message.body)).await;
+        let exchange = self.client.post(message.headers, message.body).await;
         permit.answer(judge(exchange, self.clock.now(), self.retry_after_limit))
     }
 

@@ -90,8 +90,8 @@ config! {
         format: Format = Format::Binary => "format": one(Format::KIND);
         /// The name under which the brokers know the connection.
         client_id: String = "backstop".to_owned() => "client-id": one(ValueKind::Text);
-        /// How long the brokers' confirmation may take, including librdkafka's own retries; after that the event is
-        /// deferred.
+        /// How long the brokers' confirmation may take, including librdkafka's own retries; after that the event
+        /// waits, with its route held.
         timeout: Duration = Duration::from_secs(30)
             => "timeout": one(ValueKind::time(Duration::from_millis(1), DAY));
         /// How long a record waits for others to share its request. A longer time gives more throughput and more

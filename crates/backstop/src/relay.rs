@@ -1,7 +1,7 @@
 //! Relays: handlers that send events on, to a URL or to a Kafka topic.
 //!
-//! A relay has a [`Target`], which says whether it may be called now. While the target is unavailable its events are
-//! deferred, with no attempt counted, so an outage of an hour buries nothing.
+//! A relay has a [`Target`], which says whether it may be called now. While the target is unavailable its routes are
+//! held, with no attempt counted, so an outage of an hour costs nothing.
 
 pub use backstop_core::breaker;
 pub use backstop_core::target::{Status, Target};

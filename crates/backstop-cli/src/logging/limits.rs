@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use backstop_core::operate::AUDIT;
 use backstop_core::repeats::Repeats;
 use backstop_core::{Clock, SystemClock};
 use tracing::field::{Field, Visit};
@@ -72,7 +73,7 @@ impl Limits {
 
     fn admits(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
-        if *metadata.level() > Level::INFO || [ASKED_FOR, TOLD].contains(&metadata.target()) {
+        if *metadata.level() > Level::INFO || [ASKED_FOR, TOLD, AUDIT].contains(&metadata.target()) {
             return true;
         }
         // Read before the lock: how a value is written is its own affair.

@@ -71,11 +71,12 @@ fn advice(found: &Whereabouts, state: &EventState, outbox: &Outbox) -> Vec<Strin
     }
     lines.push(match state {
         EventState::Waiting { .. } => {
-            "if that is long ago: `backstop serve` must run for this outbox (see its /health), and older events come first"
+            "if that is long ago: `backstop serve` must run for this outbox, and its /health says whether the event's route is \
+             held, because a target is unavailable or disabled (`backstop target list`); older events come first"
                 .to_owned()
         }
         EventState::Deferred { .. } => {
-            "it comes by itself; if a target is disabled, enable it with `backstop target enable`".to_owned()
+            "it comes by itself".to_owned()
         }
         EventState::Claimed { has_run_out: true, .. } => {
             "it comes by itself when a node looks at the table; is `backstop serve` running?".to_owned()

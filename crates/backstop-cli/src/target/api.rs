@@ -110,7 +110,11 @@ impl Api {
 /// The host and port of a URL, which the daemon's page has: no path, no password, no TLS.
 fn authority_of(url: &str) -> anyhow::Result<String> {
     let rule = "--url must be the address of the dashboard, such as http://127.0.0.1:7878, without a path";
-    let Some(rest) = url.strip_prefix("http://") else { bail!("{rule}; the daemon speaks plain HTTP") };
+    let Some(rest) = url.strip_prefix("http://") else {
+        bail!(
+            "{rule}; this command does not speak TLS: with `server.tls`, ask with curl, as the guide \"Why is my event not delivered?\" shows"
+        )
+    };
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     let Ok(parsed) = authority.parse::<hyper::http::uri::Authority>() else { bail!("{rule}") };
     if authority.contains('@') || parsed.host().is_empty() {

@@ -1,6 +1,6 @@
 //! Whether a target may be called, and what its answers mean: decided without a socket.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::config::Pace;
@@ -8,10 +8,11 @@ use super::{Status, Verdict};
 use crate::breaker::{Admission, Breaker, State};
 use crate::clock::{Clock, Tick};
 use crate::redact::redacted;
+use crate::suspects::Suspects;
 use crate::{Failure, Outcome, Timestamp};
 
-/// So many events are remembered because they failed. More than that are no single bad events.
-const MOST_SUSPECTS: usize = 1_000;
+/// This many events are remembered because they failed. More are no single bad events.
+const MOST_COUNTED: usize = 1_000;
 
 /// Probes come at a 64th of the pause at first, each time later, and from then on at the pause.
 const STEPS: u32 = 6;
@@ -24,16 +25,19 @@ pub(super) struct Availability {
     pub(super) disabled: bool,
     /// How many requests in a row found it unavailable.
     misses: u32,
-    /// Set while a request has been waiting long for its answer, and none has been answered since it began.
-    silent: bool,
+    /// How many requests have been waiting long for their answers, while none has been answered since they began.
+    overdue: u32,
     /// Why the last request that says something about the target went wrong; none after a good one.
     pub(super) trouble: Option<String>,
     /// Since when it is not available, while it is not.
     pub(super) since: Option<Timestamp>,
     /// How many requests the target has answered, for better or worse.
     answered: u64,
-    /// Events that failed here, each with how many requests had been answered by then.
-    suspects: HashMap<String, u64>,
+    suspects: Suspects,
+    /// Events that count towards the circuit already.
+    counted: HashSet<String>,
+    /// When the last request ended that found the target unavailable.
+    missed_at: Option<Tick>,
     last_asked: Tick,
 }
 
@@ -41,8 +45,7 @@ pub(super) struct Availability {
 pub(super) struct Request<'a> {
     /// The events in it.
     pub(super) ids: &'a [String],
-    /// How many requests had been answered when it began.
-    pub(super) answered_before: u64,
+    pub(super) began: Tick,
     pub(super) took: Duration,
     pub(super) now: Tick,
 }
@@ -55,11 +58,13 @@ impl Availability {
             held_until: None,
             disabled: false,
             misses: 0,
-            silent: false,
+            overdue: 0,
             trouble: None,
             since: None,
             answered: 0,
-            suspects: HashMap::new(),
+            suspects: Suspects::default(),
+            counted: HashSet::new(),
+            missed_at: None,
             last_asked: Tick::ZERO,
         }
     }
@@ -79,7 +84,7 @@ impl Availability {
         let held = self.held_until.is_some_and(|until| until > now);
         if self.disabled {
             Status::Disabled
-        } else if held || circuit_open || self.silent || self.misses > 0 {
+        } else if held || circuit_open || self.overdue > 0 || self.misses > 0 {
             Status::Unavailable(self.trouble.clone().unwrap_or_else(|| "it asked us to wait".to_owned()))
         } else {
             Status::Available
@@ -113,7 +118,7 @@ impl Availability {
         }
         self.breaker.poll(now);
         let until = self.held_until.filter(|until| *until > now).max(self.breaker.open_until());
-        let silence = self.silent.then(|| self.pace.first_pause());
+        let silence = (self.overdue > 0).then(|| self.pace.first_pause());
         until.map(|until| until.since(now)).max(silence)
     }
 
@@ -130,21 +135,21 @@ impl Availability {
         if self.answered > answered_before {
             return false;
         }
-        self.silent = true;
+        self.overdue += 1;
         self.trouble = Some(format!("no answer for {} s", waited.as_secs()));
         true
     }
 
     /// A request that was overdue has ended, one way or another.
     pub(super) fn no_longer_overdue(&mut self) {
-        self.silent = false;
+        self.overdue = self.overdue.saturating_sub(1);
     }
 
     /// Sends again, whatever the target asked for before.
     pub(super) fn enable(&mut self) {
         self.disabled = false;
         self.held_until = None;
-        (self.trouble, self.misses, self.silent) = (None, 0, false);
+        (self.trouble, self.misses, self.overdue) = (None, 0, 0);
     }
 
     /// What a request means for its events, and for the requests to come.
@@ -177,61 +182,74 @@ impl Availability {
                 Err(self.unavailable(self.pace.disabled_pause))
             }
             Verdict::Unavailable { class, wait, why } => {
-                let others_succeed = self.others_succeed(request);
+                let is_own = self.is_own_trouble(request);
                 self.record(false, request, admission);
-                if others_succeed {
+                if is_own {
                     let failure = Failure::transient(class, why);
                     return Err(match wait {
                         Some(wait) => failure.retried_after(wait),
                         None => failure,
                     });
                 }
-                Err(self.missed(wait, &why, request.now))
+                Err(self.missed(wait, &why, request))
             }
         }
     }
 
-    /// Whether the target answered others since this request began, or since its event was last answered like this: then it is
-    /// this event that the target does not take.
-    fn others_succeed(&self, request: &Request<'_>) -> bool {
-        let before = |id: &String| self.suspects.get(id).copied();
-        let before = request.ids.iter().filter_map(before).min().unwrap_or(request.answered_before);
-        self.answered > before.min(request.answered_before)
+    /// Whether it is an event of this request that the target does not take, while it takes others.
+    fn is_own_trouble(&mut self, request: &Request<'_>) -> bool {
+        let (answered, suspects) = (self.answered, &mut self.suspects);
+        let own: Vec<_> =
+            request.ids.iter().map(|id| suspects.is_its_own(id, answered, request.now)).collect();
+        own.contains(&true)
     }
 
-    fn missed(&mut self, asked: Option<Duration>, why: &str, now: Tick) -> Failure {
-        self.misses = self.misses.saturating_add(1);
+    /// Of requests that were under way together only the first raises the pause.
+    fn missed(&mut self, asked: Option<Duration>, why: &str, request: &Request<'_>) -> Failure {
+        self.misses =
+            if self.is_another_miss(request) { self.misses.saturating_add(1) } else { self.misses.max(1) };
+        self.missed_at = Some(request.now);
         self.trouble = Some(redacted(why).into_owned());
         if let Some(wait) = asked.filter(|wait| !wait.is_zero()) {
-            self.held_until = self.held_until.max(Some(now + wait));
+            self.held_until = self.held_until.max(Some(request.now + wait));
         }
-        let wait = self.wait(now).unwrap_or_else(|| self.pace.pause_after(self.misses));
+        let wait = self.wait(request.now).unwrap_or_else(|| self.pace.pause_after(self.misses));
         self.unavailable(wait)
     }
 
+    /// Whether a request began after the last one that found the target unavailable had ended.
+    fn is_another_miss(&self, request: &Request<'_>) -> bool {
+        self.missed_at.is_none_or(|missed_at| missed_at <= request.began)
+    }
+
     /// Tells the breaker how a request ended. One bad event must not open the circuit of all others, so an event that failed
-    /// before counts no more while it is closed.
+    /// before counts no more while it is closed; and requests that were under way together when the target went away are one
+    /// failure.
     fn record(&mut self, good: bool, request: &Request<'_>, admission: &mut Option<Admission>) {
-        let counts = good
-            || self.breaker.state() != State::Closed
-            || request.ids.iter().any(|id| !self.suspects.contains_key(id));
-        if good && self.misses > 0 && self.breaker.state() == State::Closed {
+        let closed = self.breaker.state() == State::Closed;
+        let is_new = request.ids.iter().any(|id| !self.counted.contains(id)) && self.is_another_miss(request);
+        if good && self.misses > 0 && closed {
             // It is back: what was found while it was unavailable must not open the circuit now.
             self.breaker.close();
-        } else if let Some(admission) = admission.take_if(|_| counts) {
+        } else if let Some(admission) = admission.take_if(|_| good || !closed || is_new) {
             self.breaker.record(admission, good, request.took, request.now);
         }
-        if good {
-            self.answered += 1;
-            (self.trouble, self.misses, self.silent) = (None, 0, false);
-            for id in request.ids {
-                self.suspects.remove(id);
+        if !good {
+            if self.counted.len() >= MOST_COUNTED {
+                self.counted.clear();
             }
-        } else {
-            if self.suspects.len() >= MOST_SUSPECTS {
-                self.suspects.clear();
-            }
-            self.suspects.extend(request.ids.iter().map(|id| (id.clone(), self.answered)));
+            self.counted.extend(request.ids.iter().cloned());
+            return;
+        }
+        self.answered += 1;
+        for id in request.ids {
+            self.counted.remove(id);
+            self.suspects.clear(id);
+        }
+        // An answer from before the circuit opened does not say why it is open.
+        if self.breaker.state() != State::Open {
+            (self.trouble, self.misses, self.overdue) = (None, 0, 0);
+            self.missed_at = None;
         }
     }
 

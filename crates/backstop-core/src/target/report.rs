@@ -25,7 +25,7 @@ impl Operate for Target {
         let answer = match operation {
             Operation::Enable if self.is_disabled() => {
                 self.enable();
-                Ok(Changed::new(1, "it is enabled; its deferred events come when their time is over"))
+                Ok(Changed::new(1, "it is enabled; its events flow again within a second"))
             }
             Operation::Enable => Ok(Changed::new(0, "it was not disabled, and is as it was")),
             _ => Err(Refused::NotOffered),
@@ -39,9 +39,7 @@ impl Target {
         let health = match self.status() {
             Status::Available => Health::Up,
             Status::Unavailable(why) => Health::Down(format!("its events wait: {why}")),
-            Status::Disabled => {
-                Health::Down("disabled; its events are deferred until it is enabled".to_owned())
-            }
+            Status::Disabled => Health::Down("disabled; its events wait until it is enabled".to_owned()),
         };
         let inner = &*self.0;
         let flow = |name, meaning, counter: &Counter| Flow { name, meaning, total: counter.total() };

@@ -132,22 +132,33 @@ fn one_event_that_always_fails_opens_no_circuit() {
 fn an_event_that_the_target_does_not_take_while_it_takes_others_is_an_attempt() {
     let (target, _) = target(after_failures(100));
     // Nobody knows yet what to make of it.
-    wait(ask(&target, "bad", busy(SECOND / 1_000)));
-    target.enable();
-    ask(&target, "good", Verdict::Done).unwrap();
+    for _ in 0..2 {
+        wait(ask(&target, "bad", busy(SECOND)));
+        target.enable();
+        ask(&target, "good", Verdict::Done).unwrap();
+    }
     let failure = ask(&target, "bad", busy(9 * SECOND)).unwrap_err();
     assert_eq!((failure.class(), failure.kind()), ("http-503", Kind::RetryAfter(9 * SECOND)));
     assert_eq!(target.status(), Status::Available, "it holds nobody");
-    // Others succeeded while it hung.
-    let hanging = target.admit(["hangs"]).ok().unwrap();
-    ask(&target, "good", Verdict::Done).unwrap();
-    let hung = Verdict::Unavailable { class: "timeout", wait: None, why: "no answer".to_owned() };
-    assert_eq!(hanging.answer(hung).unwrap_err().kind(), Kind::Transient);
-    // An outage that begins now is one for new events, and for old ones from the second answer on.
-    wait(ask(&target, "new", unreachable()));
-    assert_eq!(ask(&target, "bad", unreachable()).unwrap_err().kind(), Kind::Transient);
-    wait(ask(&target, "bad", unreachable()));
-    wait(ask(&target, "new", unreachable()));
+}
+
+#[test]
+fn an_outage_under_load_is_no_events_own_trouble_and_one_failure_of_the_target() {
+    let (target, clock) = target(after_failures(3));
+    for outage in 0..3 {
+        let under_way: Vec<_> =
+            (0..20).map(|id| target.admit([id.to_string().as_str()]).ok().unwrap()).collect();
+        // The last that it answers, while all these wait.
+        ask(&target, &format!("last {outage}"), Verdict::Done).unwrap();
+        clock.advance(SECOND);
+        let waits: Vec<_> = under_way.into_iter().map(|permit| wait(permit.answer(unreachable()))).collect();
+        assert!(waits.iter().all(|wait| *wait == SECOND), "a probe comes soon: {waits:?}");
+        // Each of them arrives in the end.
+        clock.advance(SECOND);
+        for id in 0..20 {
+            ask(&target, &id.to_string(), Verdict::Done).unwrap();
+        }
+    }
 }
 
 #[test]

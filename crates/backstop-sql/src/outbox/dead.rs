@@ -131,7 +131,7 @@ impl DeadEvents {
     /// Sets one dead event back to be delivered again, as if it had never been tried. False if it is not dead.
     pub async fn replay(&self, event_id: &str) -> Result<bool, Error> {
         let replayed = logged(self.store.replay_dead(At::Database, &[event_id.to_owned()]).await)?;
-        self.told_replayed(replayed).await;
+        self.note_replayed(replayed).await;
         Ok(replayed > 0)
     }
 
@@ -144,7 +144,7 @@ impl DeadEvents {
     pub async fn discard(&self, event_id: &str) -> Result<bool, Error> {
         let ids = [event_id.to_owned()];
         let discarded = logged(self.store.discard_dead(&DeadFilter::default(), &ids).await)?;
-        self.told_discarded(&ids, discarded);
+        self.note_discarded(&ids, discarded);
         Ok(discarded > 0)
     }
 
@@ -200,7 +200,7 @@ impl DeadEvents {
         Ok(Changed::new(changed, format!("{changed} of {asked_for} events were dead, and are {done}")))
     }
 
-    async fn told_replayed(&self, replayed: u64) {
+    async fn note_replayed(&self, replayed: u64) {
         if replayed > 0 {
             self.metrics.replay.add(replayed);
             self.wake().await;
@@ -208,7 +208,7 @@ impl DeadEvents {
     }
 
     /// Nothing else tells afterwards which events there were.
-    fn told_discarded(&self, ids: &[String], discarded: u64) {
+    fn note_discarded(&self, ids: &[String], discarded: u64) {
         if discarded > 0 {
             self.metrics.discard.add(discarded);
             let by = &*self.operator;

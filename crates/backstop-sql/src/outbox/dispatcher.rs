@@ -227,6 +227,7 @@ impl Delivering {
     ) -> Option<Result<Outcome, Failure>> {
         let event = &queued.event;
         let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+            held.probe_lost(queued);
             return Some(answer);
         };
         let answer = held.answered(&route, queued, answer);

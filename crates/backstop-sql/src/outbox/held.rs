@@ -9,6 +9,7 @@ use std::time::Duration;
 use backstop_core::clock::Tick;
 use backstop_core::failure::Kind;
 use backstop_core::inspect::Paused;
+use backstop_core::suspects::Suspects;
 use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
 use tokio::sync::Notify;
 
@@ -22,9 +23,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How often a target that is known to be unavailable is asked, without a probe, whether it still is.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-
-/// So many events are remembered because of what their handlers said. More than that are no single bad events.
-const MOST_SUSPECTS: usize = 1_000;
 
 /// A probe of which nothing is heard for so long is followed by another.
 const LOST_AFTER: Duration = Duration::from_secs(60);
@@ -50,8 +48,9 @@ struct Held {
     routes: HashMap<Arc<str>, HeldRoute>,
     /// Raised when a route is opened.
     openings: u64,
-    /// Events whose handlers said that they were unavailable, each with how many others of its route had succeeded by then.
-    suspects: HashMap<String, u64>,
+    /// Raised when a route is held or opened.
+    changes: u64,
+    suspects: Suspects,
 }
 
 #[derive(Debug)]
@@ -59,6 +58,8 @@ struct HeldRoute {
     why: String,
     since: Timestamp,
     probe_at: Tick,
+    /// Before this it is not probed, even if its target says that it is back.
+    not_before: Tick,
     misses: u32,
     /// Until when a probe is waited for.
     probing_until: Tick,
@@ -74,41 +75,45 @@ pub(super) struct Probe {
 }
 
 impl Held {
-    /// Holds a route, or goes on holding it. Tells whether that is news.
-    fn hold(&mut self, route: &Arc<str>, failure: &Failure, now: Tick, moment: Timestamp) -> bool {
+    /// Holds a route, or goes on holding it. Tells whether that is news. Of answers that were under way together only the first,
+    /// and then those of probes, set the pace.
+    fn hold(
+        &mut self,
+        route: &Arc<str>,
+        failure: &Failure,
+        probe: bool,
+        now: Tick,
+        moment: Timestamp,
+    ) -> bool {
         let is_new = !self.routes.contains_key(route);
         let held = self.routes.entry(route.clone()).or_insert_with(|| HeldRoute {
             why: String::new(),
             since: moment,
             probe_at: now,
+            not_before: now,
             misses: 0,
             probing_until: now,
             passed: None,
         });
-        let pause = FIRST_PAUSE.saturating_mul(1 << held.misses.min(10)).min(LONGEST_PAUSE);
-        let wait = match failure.kind() {
-            Kind::Unavailable(Some(wait)) => wait,
-            _ => pause,
-        };
-        held.misses += 1;
-        (held.probe_at, held.probing_until) = (now + wait, now);
         held.why = failure.to_string();
-        is_new
-    }
-
-    /// Whether others of its route have succeeded since an event was last answered like this: then it is the event that its
-    /// handler does not take, and no reason to hold all others.
-    fn is_its_own(&mut self, id: &str, successes: u64) -> bool {
-        if self.suspects.len() >= MOST_SUSPECTS && !self.suspects.contains_key(id) {
-            self.suspects.clear();
+        if is_new || probe {
+            let pause = FIRST_PAUSE.saturating_mul(1 << held.misses.min(10)).min(LONGEST_PAUSE);
+            let wait = match failure.kind() {
+                Kind::Unavailable(Some(wait)) => wait,
+                _ => pause,
+            };
+            held.misses += 1;
+            (held.probe_at, held.not_before, held.probing_until) = (now + wait, now + pause.min(wait), now);
         }
-        self.suspects.insert(id.to_owned(), successes).is_some_and(|before| before < successes)
+        self.changes += u64::from(is_new);
+        is_new
     }
 
     /// Lets events of a route flow again. Tells since when it was held.
     fn open(&mut self, route: &str) -> Option<Timestamp> {
         let held = self.routes.remove(route)?;
         self.openings += 1;
+        self.changes += 1;
         Some(held.since)
     }
 
@@ -119,13 +124,13 @@ impl Held {
         for (route, held) in self.routes.iter_mut().filter(|(_, held)| held.probing_until <= now) {
             match availability(route) {
                 Availability::Known(Some(wait)) => held.probe_at = now + wait.min(ASK_EVERY),
-                Availability::Known(None) => {
+                Availability::Known(None) if held.not_before <= now => {
                     due.push(Probe { route: route.clone(), after: held.passed.clone() });
                 }
                 Availability::Unknown if held.probe_at <= now => {
                     due.push(Probe { route: route.clone(), after: held.passed.clone() });
                 }
-                Availability::Unknown => {}
+                Availability::Known(None) | Availability::Unknown => {}
             }
         }
         due
@@ -136,6 +141,14 @@ impl Held {
         if let Some(held) = self.routes.get_mut(route) {
             held.passed = place;
             (held.probe_at, held.probing_until) = (now + LOST_AFTER, now + LOST_AFTER);
+        }
+    }
+
+    /// There is nothing to probe it with just now, or the probe came to nothing.
+    fn later(&mut self, route: &str, now: Tick) {
+        if let Some(held) = self.routes.get_mut(route) {
+            let pause = FIRST_PAUSE.saturating_mul(1 << held.misses.min(10)).min(LONGEST_PAUSE);
+            (held.probe_at, held.not_before, held.probing_until) = (now + pause, now + pause, now);
         }
     }
 
@@ -208,19 +221,24 @@ impl HeldRoutes {
     ) -> Option<Result<Outcome, Failure>> {
         match &answer {
             Err(failure) if failure.is_unavailable() => {
-                if self.lock().is_its_own(queued.event.id(), route.successes()) {
+                let (now, id) = (SystemClock.ticks(), queued.event.id());
+                if self.lock().suspects.is_its_own(id, route.successes(), now) {
+                    // It says nothing about the route, and the next probe is another.
+                    self.probe_lost(queued);
                     let message = failure.message().unwrap_or_default();
                     return Some(Err(Failure::transient(failure.class().to_owned(), message)));
                 }
-                self.hold(&route.name, failure, &queued.event);
+                self.hold(&route.name, failure, queued);
                 return None;
             }
             // The handler was there and failed: what it needs may be back or not.
             Err(failure) if failure.is_recoverable() => {
                 if queued.probe {
-                    self.hold(&route.name, failure, &queued.event);
+                    self.hold(&route.name, failure, queued);
                 }
             }
+            // It began before the route was held, or while it was open: only a probe says that it is back.
+            _ if !queued.probe => {}
             // What is first in order has been delivered, so the others may follow.
             _ if self.0.strict_order => {
                 for (route, _) in self.all() {
@@ -232,26 +250,33 @@ impl HeldRoutes {
         Some(answer)
     }
 
-    /// A probe came to nothing: the event was not this node's any more.
+    /// A probe came to nothing: the event is not this node's any more, or has no handler.
     pub(super) fn probe_lost(&self, queued: &Queued) {
+        if !queued.probe {
+            return;
+        }
         let event = &queued.event;
-        if let Some(route) = self.0.registry.route(event.aggregate_type(), event.event_type())
-            && let Some(held) = self.lock().routes.get_mut(&route.name)
-        {
-            let now = SystemClock.ticks();
-            (held.probe_at, held.probing_until) = (now + FIRST_PAUSE, now);
+        let route = self.0.registry.route(event.aggregate_type(), event.event_type());
+        match route {
+            Some(route) if !self.0.strict_order => self.later(&route.name),
+            _ => self.all().iter().for_each(|(route, _)| self.later(route)),
         }
     }
 
-    fn hold(&self, route: &Arc<str>, failure: &Failure, event: &Event) {
+    /// A route is probed later.
+    pub(super) fn later(&self, route: &str) {
+        self.lock().later(route, SystemClock.ticks());
+    }
+
+    fn hold(&self, route: &Arc<str>, failure: &Failure, queued: &Queued) {
         let mut held = self.lock();
-        let is_new = held.hold(route, failure, SystemClock.ticks(), SystemClock.now());
+        let is_new = held.hold(route, failure, queued.probe, SystemClock.ticks(), SystemClock.now());
         self.counted(&held);
         drop(held);
         if is_new {
             tracing::warn!(
                 route = &**route,
-                event_id = event.id(),
+                event_id = queued.event.id(),
                 %failure,
                 "a route is held: its events wait in the table until a probe succeeds"
             );
@@ -295,7 +320,12 @@ impl HeldRoutes {
         self.lock().openings
     }
 
-    /// Waits until a route begins or ceases to be held.
+    /// How often a route was held or opened.
+    pub(super) fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
+    /// Waits until a route begins or ceases to be held, or is to be probed at another time.
     pub(super) async fn changed(&self) {
         self.0.changed.notified().await;
     }
@@ -342,7 +372,7 @@ mod tests {
 
     fn held(failure: &Failure) -> (Held, Arc<str>) {
         let (mut held, route) = (Held::default(), Arc::from("Order/OrderPlaced"));
-        assert!(held.hold(&route, failure, Tick::ZERO, Timestamp::UNIX_EPOCH));
+        assert!(held.hold(&route, failure, false, Tick::ZERO, Timestamp::UNIX_EPOCH));
         (held, route)
     }
 
@@ -360,7 +390,7 @@ mod tests {
             assert_eq!(held.due(now, unknown).len(), 1);
             held.probing(&route, None, now);
             assert!(held.due(now, unknown).is_empty(), "one at a time");
-            assert!(!held.hold(&route, &down, now, Timestamp::UNIX_EPOCH), "that is no news");
+            assert!(!held.hold(&route, &down, true, now, Timestamp::UNIX_EPOCH), "that is no news");
         }
         assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
     }
@@ -378,7 +408,7 @@ mod tests {
         let never = |_: &str| Availability::Known(Some(3_600 * SECOND));
         assert!(held.due(Tick::ZERO + 7_200 * SECOND, never).is_empty());
         assert_eq!(held.next_probe(Tick::ZERO + 7_200 * SECOND), Some(ASK_EVERY), "it is asked again soon");
-        assert_eq!(held.due(Tick::ZERO, |_| Availability::Known(None)).len(), 1);
+        assert_eq!(held.due(Tick::ZERO + SECOND, |_| Availability::Known(None)).len(), 1);
     }
 
     #[test]
@@ -394,12 +424,23 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_is_refused_while_others_succeed_is_its_own_trouble() {
-        let mut held = Held::default();
-        assert!(!held.is_its_own("bad", 5), "nobody knows yet");
-        assert!(!held.is_its_own("bad", 5) && !held.is_its_own("new", 5));
-        assert!(held.is_its_own("bad", 6));
-        assert!(!held.is_its_own("bad", 6), "none since");
+    fn answers_that_were_under_way_together_do_not_slow_the_probes_down() {
+        let down = Failure::unavailable("no route");
+        let (mut held, route) = held(&down);
+        for _ in 0..50 {
+            assert!(!held.hold(&route, &down, false, Tick::ZERO, Timestamp::UNIX_EPOCH));
+        }
+        assert_eq!(held.next_probe(Tick::ZERO), Some(FIRST_PAUSE));
+    }
+
+    #[test]
+    fn a_route_that_nothing_can_probe_just_now_is_asked_for_later() {
+        let (mut held, route) = held(&Failure::unavailable("no route"));
+        let now = Tick::ZERO + SECOND;
+        held.probing(&route, None, now);
+        held.later(&route, now);
+        assert!(held.due(now, unknown).is_empty() && held.due(now, |_| Availability::Known(None)).is_empty());
+        assert_eq!(held.due(now + SECOND, unknown).len(), 1);
     }
 
     #[test]

@@ -154,8 +154,7 @@ impl fmt::Display for EventState {
             }
             Self::Deferred { until } => write!(
                 f,
-                "is deferred until {}: its handler put it off, as for a target that is unavailable or disabled, or it was \
-                 appended with a delay; no attempt is counted",
+                "is deferred until {}: its handler asked for a delay, or it was appended with one; no attempt is counted",
                 told(*until)
             ),
             Self::Claimed { by, has_run_out, failed } => {

@@ -139,12 +139,12 @@ impl Operation {
         match self.verb {
             Verb::Replay => {
                 let changed = logged(dead.store.replay_dead(At::Database, ids).await)?;
-                dead.told_replayed(changed).await;
+                dead.note_replayed(changed).await;
                 Ok(changed)
             }
             Verb::Discard => {
                 let changed = logged(dead.store.discard_dead(filter, ids).await)?;
-                dead.told_discarded(ids, changed);
+                dead.note_discarded(ids, changed);
                 Ok(changed)
             }
         }

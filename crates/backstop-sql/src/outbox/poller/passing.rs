@@ -13,8 +13,9 @@ use crate::outbox::feed::{Offer, Queued};
 use crate::outbox::held::{HeldRoutes, Probe};
 use crate::store::{Pair, Place, Row};
 
-/// How long the types of pending rows are good for, once they were asked for.
-const GOOD_FOR: Duration = Duration::from_secs(1);
+/// Asking for the types of pending rows may cost this part of the time, but they are asked for at least every second.
+const SHARE: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Without claims so many rows are read for a probe: some may be in this process's hands already.
 const CANDIDATES: u32 = 20;
@@ -23,11 +24,13 @@ const CANDIDATES: u32 = 20;
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     all: Option<Vec<Pair>>,
-    asked_at: Option<Tick>,
+    good_until: Option<Tick>,
+    /// How often routes had been held or opened when they were asked for.
+    changes: u64,
     /// How often routes had been opened when rows were last read.
     openings: u64,
     /// Which pair comes first this time, so that none is always the last.
-    turn: usize,
+    first: usize,
 }
 
 impl Read {
@@ -64,9 +67,9 @@ impl Cycle {
         };
         let mut open: Vec<_> = pairs.into_iter().filter(|pair| !is_held(&held, pair)).collect();
         if !open.is_empty() {
-            let turn = self.pairs.turn % open.len();
-            open.rotate_left(turn);
-            self.pairs.turn = self.pairs.turn.wrapping_add(1);
+            let first = self.pairs.first % open.len();
+            open.rotate_left(first);
+            self.pairs.first = self.pairs.first.wrapping_add(1);
         }
         let mut read = Read { rows: Vec::new(), full: false, last: None };
         // Where to go on: behind what was read of every pair.
@@ -115,7 +118,7 @@ impl Cycle {
             self.start_over();
         }
         if held.is_empty() {
-            self.pairs.asked_at = None;
+            self.pairs.good_until = None;
             return Ok(());
         }
         if held.holds_all() {
@@ -124,7 +127,7 @@ impl Cycle {
         for Probe { route, after } in held.due() {
             match self.find_probe(&held, &route, after.as_ref()).await? {
                 Found::Row(row) => self.send_probe(&held, &route, *row).await?,
-                Found::AllInHand => {}
+                Found::NotNow => held.later(&route),
                 Found::Nothing => held.nothing_waits(&route),
             }
         }
@@ -138,12 +141,7 @@ impl Cycle {
             return Ok(());
         }
         match self.read(1, None, None).await?.pop() {
-            Some(row) => {
-                for Probe { route, .. } in &due {
-                    held.probing(route, None);
-                }
-                self.send_probe(held, &due[0].route, row).await?;
-            }
+            Some(row) => self.send_probe(held, &due[0].route, row).await?,
             None => held.all().iter().for_each(|(route, _)| held.nothing_waits(route)),
         }
         Ok(())
@@ -163,16 +161,13 @@ impl Cycle {
         };
         let pairs: Vec<_> =
             pairs.into_iter().filter(|pair| route_of(held, pair).as_deref() == Some(route)).collect();
-        let mut found = Found::Nothing;
+        // Pending, and claimed elsewhere, not due yet, or in our hands.
+        let found = if pairs.is_empty() { Found::Nothing } else { Found::NotNow };
         // Behind the last one, and then from the beginning.
         let begin = after.map(|_| None);
         for after in std::iter::once(after).chain(begin) {
             for pair in &pairs {
                 let rows = self.read(limit, after, Some(pair)).await?;
-                if rows.is_empty() {
-                    continue;
-                }
-                found = Found::AllInHand;
                 if let Some(row) = rows.into_iter().find(|row| claims || !self.leases.holds(&row.id)) {
                     return Ok(Found::Row(Box::new(row)));
                 }
@@ -193,7 +188,7 @@ impl Cycle {
         let first = (!of_route.is_empty()).then(|| of_route.swap_remove(0));
         let left = of_route.into_iter().chain(others);
         self.give_back(left.filter_map(|row| Some((row.id, row.claim?))).collect()).await?;
-        Ok(first.map_or(Found::AllInHand, |row| Found::Row(Box::new(row))))
+        Ok(first.map_or(Found::NotNow, |row| Found::Row(Box::new(row))))
     }
 
     async fn send_probe(&mut self, held: &HeldRoutes, route: &str, row: Row) -> Result<(), Error> {
@@ -202,7 +197,9 @@ impl Cycle {
         let Row { id, attempts, claim, generation, due_at, event, .. } = &row;
         let Ok(event) = event else {
             // It is buried, and the next one is a probe.
-            return self.hand_over(vec![row]).await.map(drop);
+            self.hand_over(vec![row]).await?;
+            held.later(route);
+            return Ok(());
         };
         let queued = Queued {
             claim: claim.clone(),
@@ -211,22 +208,26 @@ impl Cycle {
             probe: true,
             ..Queued::cold(event.clone(), *attempts)
         };
+        // Before it is sent: its answer may come at once.
         held.probing(route, place);
-        let offer = feed.offer_cold(queued);
-        if offer != Offer::Taken
-            && let Some(claim) = claim
-        {
-            self.leases.ledger().disown(id.clone(), claim.clone());
+        if feed.offer_cold(queued) != Offer::Taken {
+            held.later(route);
+            if let Some(claim) = claim {
+                self.leases.ledger().disown(id.clone(), claim.clone());
+            }
         }
         Ok(())
     }
 
     /// The types of pending rows; none if the store cannot tell.
     async fn pairs(&mut self) -> Result<Option<Vec<Pair>>, Error> {
-        let now = SystemClock.ticks();
-        if self.pairs.asked_at.is_none_or(|at| now.since(at) >= GOOD_FOR) {
+        let changes = self.held().map_or(0, |held| held.changes());
+        let began = SystemClock.ticks();
+        if self.pairs.changes != changes || self.pairs.good_until.is_none_or(|until| until <= began) {
             self.pairs.all = self.store.pending_pairs().await?;
-            self.pairs.asked_at = Some(now);
+            self.pairs.changes = changes;
+            let now = SystemClock.ticks();
+            self.pairs.good_until = Some(now + (now.since(began) * SHARE).min(LONGEST));
         }
         Ok(self.pairs.all.clone())
     }
@@ -235,8 +236,8 @@ impl Cycle {
 /// What there is to probe a route with.
 enum Found {
     Row(Box<Row>),
-    /// All that was found is queued or handled here already.
-    AllInHand,
+    /// Events wait, and none can be taken just now.
+    NotNow,
     Nothing,
 }
 
