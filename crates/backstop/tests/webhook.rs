@@ -1,5 +1,7 @@
 //! An outbox that delivers to a webhook: an outage buries nothing, a refusal buries one event at once.
 
+#[path = "webhook/order.rs"]
+mod order;
 mod outage;
 #[path = "webhook/process.rs"]
 mod process;
