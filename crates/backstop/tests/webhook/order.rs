@@ -34,7 +34,7 @@ async fn receive(listener: TcpListener, mood: Arc<AtomicU8>, arrived: Arrived) {
                 WELL => "204 No Content",
                 BUSY => "503 Service Unavailable",
                 HANGS_UP => return None,
-                _ => return Some(std::future::pending::<()>().await),
+                _ => std::future::pending().await,
             };
             if status.starts_with("204") {
                 arrived.lock().unwrap().push(String::from_utf8_lossy(&request).into_owned());
