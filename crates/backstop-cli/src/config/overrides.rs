@@ -69,8 +69,8 @@ fn put(node: &mut Node, keys: &[String], value: &str, place: &Place) -> Result<(
                     Err("the items of this list can be set only in the file".to_owned())
                 }
                 None => {
-                    let meant = suggestion(key, names.iter().map(String::as_str));
-                    Err(format!("nothing in the list has the name `{key}`{meant}"))
+                    let closest = suggestion(key, names.iter().map(String::as_str));
+                    Err(format!("nothing in the list has the name `{key}`{closest}"))
                 }
             }
         }

@@ -303,12 +303,12 @@ impl Rules<'_> {
 }
 
 fn unknown_directory(name: &str, known: &BTreeMap<&str, &String>) -> String {
-    let meant = match suggestion(name, known.keys().copied()) {
+    let closest = match suggestion(name, known.keys().copied()) {
         _ if known.is_empty() => "; there is no section `dlq` at the top level".to_owned(),
         none if none.is_empty() => {
             format!("; known are {}", known.keys().copied().collect::<Vec<_>>().join(", "))
         }
-        meant => meant,
+        closest => closest,
     };
-    format!("there is no dlq with the name `{name}`{meant}")
+    format!("there is no dlq with the name `{name}`{closest}")
 }

@@ -1,7 +1,7 @@
-//! What was probably meant by a word that is not known.
+//! The known word that is closest to one that is not known.
 
 /// The known word that is closest to a given one, if one is close enough to be worth a suggestion.
-pub(crate) fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn closest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = kebab(given);
     let distance = |word: &&str| strsim::damerau_levenshtein(&given, word);
     let closest = known.into_iter().min_by_key(distance)?;
@@ -12,7 +12,7 @@ pub(crate) fn meant<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -
 
 /// A suggestion to put behind a fault, or nothing.
 pub(crate) fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    meant(given, known).map(|word| format!("; did you mean `{word}`?")).unwrap_or_default()
+    closest(given, known).map(|word| format!("; did you mean `{word}`?")).unwrap_or_default()
 }
 
 /// `workerCount`, `WORKER_COUNT` and `worker_count` as this file's keys are written.
@@ -37,10 +37,10 @@ mod tests {
     #[test]
     fn slips_and_other_spellings_are_recognised() {
         for given in ["worker-cout", "workerCount", "WORKER_COUNT", "worker_count", "wroker-count"] {
-            assert_eq!(meant(given, KEYS), Some("worker-count"), "{given}");
+            assert_eq!(closest(given, KEYS), Some("worker-count"), "{given}");
         }
-        assert_eq!(meant("moed", KEYS), Some("mode"));
-        assert_eq!(meant("uri", KEYS), Some("url"));
+        assert_eq!(closest("moed", KEYS), Some("mode"));
+        assert_eq!(closest("uri", KEYS), Some("url"));
     }
 
     #[test]

@@ -90,14 +90,16 @@ impl Walk<'_> {
             if names(keys).any(|name| name == key) || key.is_empty() {
                 continue;
             }
-            let (key, what) =
-                match key.split_once(':').filter(|(before, _)| names(keys).any(|name| name == *before)) {
-                    _ if key == "<<" => {
-                        (key.as_str(), "merge keys are not supported; write the values out".to_owned())
-                    }
-                    Some((before, _)) => (before, "a space must follow the colon".to_owned()),
-                    None => (shown(key).unwrap_or("…"), format!("there is no such key{}", meant(key, keys))),
-                };
+            let (key, what) = match key
+                .split_once(':')
+                .filter(|(before, _)| names(keys).any(|name| name == *before))
+            {
+                _ if key == "<<" => {
+                    (key.as_str(), "merge keys are not supported; write the values out".to_owned())
+                }
+                Some((before, _)) => (before, "a space must follow the colon".to_owned()),
+                None => (shown(key).unwrap_or("…"), format!("there is no such key{}", closest(key, keys))),
+            };
             self.findings.fault(place.clone(), &join(path, key), what);
         }
     }
@@ -253,8 +255,8 @@ enum GoesBy {
     Number,
 }
 
-/// What was meant by a key that is not known here: one of its neighbours, or one in a group beside it.
-fn meant(given: &str, keys: &'static [Key]) -> String {
+/// The closest to a key that is not known here: one of its neighbours, or one in a group beside it.
+fn closest(given: &str, keys: &'static [Key]) -> String {
     let here = suggestion(given, names(keys));
     if !here.is_empty() {
         return here;

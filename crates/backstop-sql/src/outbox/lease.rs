@@ -102,7 +102,7 @@ impl Leases {
     }
 
     /// How many events are in hand.
-    pub(super) fn held(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.0.tracker.held()
     }
 

@@ -135,7 +135,7 @@ pub trait PollHandler: Send + Sync + 'static {
     }
 
     /// How many due events it holds already: that many more rows are read, so that they do not hide the others.
-    fn held(&self) -> usize {
+    fn in_flight(&self) -> usize {
         0
     }
 
@@ -186,8 +186,8 @@ impl PollHandler for Feed {
         self.cold_wanted()
     }
 
-    fn held(&self) -> usize {
-        self.leases().held()
+    fn in_flight(&self) -> usize {
+        self.leases().in_flight()
     }
 
     fn room(&self) -> BoxFuture<'_, ()> {

@@ -110,18 +110,18 @@ impl Cycle {
         }
         let leases = self.leases.clone();
         let _look = leases.look();
-        let held_before = self.handler.held();
+        let in_flight_before = self.handler.in_flight();
         if !self.take_up().await? {
-            return Ok((Next::WhenThereIsRoom, self.handler.held() > held_before));
+            return Ok((Next::WhenThereIsRoom, self.handler.in_flight() > in_flight_before));
         }
         self.probe().await?;
         if self.holds_all() {
             self.sweep.start_over();
-            return Ok((Next::Rest, self.handler.held() > held_before));
+            return Ok((Next::Rest, self.handler.in_flight() > in_flight_before));
         }
         let after = self.sweep.begin(SystemClock.ticks());
-        let held_before = self.handler.held();
-        let limit = self.limit(wanted, after.as_ref(), held_before);
+        let in_flight_before = self.handler.in_flight();
+        let limit = self.limit(wanted, after.as_ref(), in_flight_before);
         let Read { rows, full, last } = self.read_open(limit, after.as_ref()).await?;
         if !leases.ledger().is_up_since(epoch) {
             // Another node has had the table since they were read.
@@ -138,8 +138,8 @@ impl Cycle {
             self.bury_what_never_comes().await?;
         }
         // A handler that does not say what it holds is judged by whether it is shown other rows than before.
-        let held = self.handler.held();
-        let new = held > held_before || (held == 0 && self.found != found_before);
+        let in_flight = self.handler.in_flight();
+        let new = in_flight > in_flight_before || (in_flight == 0 && self.found != found_before);
         let next = self.sweep.seen(Seen { full, new, all_taken, last }, SystemClock.ticks());
         Ok((next, new))
     }
@@ -153,7 +153,7 @@ impl Cycle {
             return false;
         }
         let is_first = self.epoch != epoch;
-        if is_first && self.looking.order == Order::Created && self.handler.held() > 0 {
+        if is_first && self.looking.order == Order::Created && self.handler.in_flight() > 0 {
             return false;
         }
         self.epoch = epoch;
@@ -217,7 +217,7 @@ impl Cycle {
             return Ok(true);
         };
         // Those that are in flight have the same owner, and must not hide the others.
-        let held = u32::try_from(self.leases.held()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
+        let held = u32::try_from(self.leases.in_flight()).unwrap_or(u32::MAX).min(MOST_READ_AGAIN);
         let limit = TAKEN_UP + held;
         let rows = self.store.owned(owner, At::Database, limit).await?;
         let all = rows.len() < limit as usize;

@@ -137,7 +137,7 @@ impl Cycle {
     /// Where the order counts only the first event can be a probe, once all behind it are out of our hands.
     async fn probe_first(&mut self, held: &HeldRoutes) -> Result<(), Error> {
         let due = held.due();
-        if self.handler.held() > 0 || due.is_empty() {
+        if self.handler.in_flight() > 0 || due.is_empty() {
             return Ok(());
         }
         match self.read(1, None, None).await?.pop() {

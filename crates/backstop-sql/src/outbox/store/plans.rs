@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::sql_store::SqlStore;
-use super::statements::Held;
+use super::statements::Claimant;
 use super::{After, At, DeadFilter, Due, Purgeable, Status, row};
 use crate::connection::Connections;
 use crate::statement::Statement;
@@ -13,13 +13,13 @@ use crate::statement::Statement;
 impl SqlStore {
     /// The statement that [`poll`](crate::store::Store::poll) runs.
     pub fn poll_statement(&self, due: Due<'_>) -> Statement {
-        self.statements().poll(due, Held::Any)
+        self.statements().poll(due, Claimant::Any)
     }
 
     /// The statement with which [`claim`](crate::store::Store::claim) chooses rows.
     pub fn claim_statement(&self, owner: &str, timeout: Duration, due: Due<'_>) -> Statement {
         let (set, choose) = (self.taking(owner, due.at), |rows| row::choose(rows, due));
-        let rows = self.statements().due(due, Held::ByNobody(timeout));
+        let rows = self.statements().due(due, Claimant::Nobody(timeout));
         self.database.dialect().change_statement(&rows, &self.change_of_claim(&set, &choose))
     }
 

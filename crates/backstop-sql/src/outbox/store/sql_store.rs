@@ -11,7 +11,7 @@ use backstop_core::{Event, Timestamp};
 
 use super::row;
 use super::settlement::gather;
-use super::statements::{Held, KEY, Statements, key};
+use super::statements::{Claimant, KEY, Statements, key};
 use super::words::Words;
 use super::{
     After, At, Born, Census, Claim, DeadEvent, DeadFilter, Done, Due, NextDue, Pair, Purgeable, Rights, Row,
@@ -290,7 +290,7 @@ impl Store for SqlStore {
 
     fn poll<'a>(&'a self, due: Due<'a>) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
-            let rows = self.read(&self.statements().poll(due, Held::Any)).await?;
+            let rows = self.read(&self.statements().poll(due, Claimant::Any)).await?;
             Ok(row::in_order(&*self.codec, row::choose(rows, due), None))
         }))
     }
@@ -377,7 +377,7 @@ impl Store for SqlStore {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
             let due = Due { at, limit, ..Due::default() };
-            let rows = self.read(&self.statements().poll(due, Held::By(owner))).await?;
+            let rows = self.read(&self.statements().poll(due, Claimant::Node(owner))).await?;
             Ok(row::in_order(&*self.codec, rows, Some(owner)))
         }))
     }
@@ -390,7 +390,7 @@ impl Store for SqlStore {
     ) -> BoxFuture<'a, Result<Vec<Row>, Error>> {
         Box::pin(self.in_time(async move {
             let (set, choose) = (self.taking(owner, due.at), |rows| row::choose(rows, due));
-            let rows = self.statements().due(due, Held::ByNobody(timeout));
+            let rows = self.statements().due(due, Claimant::Nobody(timeout));
             let claimed =
                 self.database.change(Via::Pool, &rows, &self.change_of_claim(&set, &choose)).await?;
             Ok(row::in_order(&*self.codec, claimed, Some(owner)))

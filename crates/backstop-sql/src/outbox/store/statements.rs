@@ -24,15 +24,15 @@ pub(super) struct Statements<'a> {
     pub(super) done: Done,
 }
 
-/// Who may hold the due rows that are wanted.
+/// Who may have claimed the due rows that are wanted.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Held<'a> {
+pub(super) enum Claimant<'a> {
     /// It does not matter.
     Any,
     /// Nobody, or somebody whose claim is older than this.
-    ByNobody(Duration),
+    Nobody(Duration),
     /// This owner.
-    By(&'a str),
+    Node(&'a str),
 }
 
 /// What statements are made of.
@@ -98,7 +98,7 @@ impl<'a> Statements<'a> {
     ///
     /// Where no index gives the order over all conditions of [`Words::pending`], it is one query for each of them, and
     /// [`row::choose`] chooses from what they return.
-    pub(super) fn due(self, due: Due<'a>, held: Held<'a>) -> Rows<'a> {
+    pub(super) fn due(self, due: Due<'a>, held: Claimant<'a>) -> Rows<'a> {
         let (index, order) = match due.order {
             Order::Due if due.pair.is_some() => (self.words.indexes.pair, self.words.pair_order),
             Order::Due => (self.words.indexes.due, "available_at, created_at, event_id"),
@@ -117,7 +117,7 @@ impl<'a> Statements<'a> {
         }
     }
 
-    fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Held<'_>) {
+    fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Claimant<'_>) {
         let now = self.now(due.at);
         statement.push(pending);
         if let Some(pair) = due.pair {
@@ -133,17 +133,17 @@ impl<'a> Statements<'a> {
             statement.write(" and created_at <= {then}", &[("then", &then)]);
         }
         match held {
-            Held::Any => statement,
-            Held::ByNobody(timeout) => statement.write(
+            Claimant::Any => statement,
+            Claimant::Nobody(timeout) => statement.write(
                 " and (locked_by is null or locked_at < {then})",
                 &[("then", &self.before(due.at, timeout))],
             ),
-            Held::By(owner) => statement.write(" and locked_by = {owner}", &[("owner", &owner)]),
+            Claimant::Node(owner) => statement.write(" and locked_by = {owner}", &[("owner", &owner)]),
         };
     }
 
     /// Reads due rows.
-    pub(super) fn poll(&self, due: Due<'_>, held: Held<'_>) -> Statement {
+    pub(super) fn poll(&self, due: Due<'_>, held: Claimant<'_>) -> Statement {
         let mut statement = self.sql("", &[]);
         self.due(due, held).select(&mut statement, &self.columns(), "");
         statement
