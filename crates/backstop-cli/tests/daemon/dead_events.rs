@@ -102,7 +102,7 @@ backstop_testkit::suite! {
             ("waiting", "is waiting for its first attempt, and has been due since ", "`backstop serve` must run"),
             ("claimed", "is claimed by node node-7 since ", "claim-locking.lock-timeout"),
             ("retrying", "is retrying: 1 attempt failed, with http-503: closed; the next attempt comes at ", "tried again by itself"),
-            ("deferred", "is deferred until ", "backstop target enable"),
+            ("deferred", "is deferred until ", "it comes by itself"),
             ("done", "is done since ", "its handler has answered done"),
         ] {
             let why = tables.outbox(&["why", id]).with(0);

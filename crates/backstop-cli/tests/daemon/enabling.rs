@@ -59,11 +59,10 @@ async fn a_target_that_was_gone_is_enabled_and_gets_its_events() {
         let listed = place.run(&["target", "list", "--url", &to]).with(0).said;
         listed.contains("disabled").then_some(listed)
     });
-    let line = format!(
-        "webhook  orders: OrderPlaced (Order) → {origin}  degraded  disabled; its events are deferred"
-    );
+    let line =
+        format!("webhook  orders: OrderPlaced (Order) → {origin}  degraded  disabled; its events wait");
     assert!(listed.starts_with(&line), "{listed}");
-    assert_eq!(orders.row("o-1").await, (0, 0), "deferred, and no attempt is counted");
+    assert_eq!(orders.row("o-1").await, (0, 0), "as it was, and no attempt is counted");
 
     receiver.answer(200);
     let enable =
@@ -79,7 +78,7 @@ async fn a_target_that_was_gone_is_enabled_and_gets_its_events() {
 
     let enabled = enable(&origin, &[]).with(0);
     assert!(
-        enabled.complained.contains("it is enabled; its deferred events come when their time is over"),
+        enabled.complained.contains("it is enabled; its events flow again within a second"),
         "{enabled:?}"
     );
     orders.until("o-1", 1).await;
@@ -149,7 +148,7 @@ fn bad_input_is_told_in_a_sentence() {
             &["list"][..],
             "server.address has port 0 in the settings file, so the port is not known; name it with --url",
         ),
-        (&["list", "--url", "https://127.0.0.1:9"], "the daemon speaks plain HTTP"),
+        (&["list", "--url", "https://127.0.0.1:9"], "this command does not speak TLS"),
         (&["list", "--url", "http://u:hunter2@127.0.0.1:9"], "--url must be the address of the dashboard"),
         (
             &["list", "--url", "http://127.0.0.1:9"],
