@@ -1,7 +1,5 @@
 //! A node that stands still for longer than its claims last, and wakes.
 
-use std::time::Duration;
-
 use backstop_testkit::eventually_within;
 
 use crate::support::node::{Settings, now};
@@ -18,10 +16,8 @@ async fn a_node_that_sleeps_past_its_claims_settles_nothing_when_it_wakes() {
     stage.backlog(EVENTS).await;
     // Its handlers take a while, so that it has some in hand and a full queue when it is stopped. The other has
     // room for all that is left by then.
-    // Claims last so long that a machine which stands still for some seconds does not end those of the other.
-    let claim_timeout = Duration::from_secs(8);
-    let sleeper = Settings { claim_timeout, ..stage.node("sleeper").flag("--handler-ms", 5) }.start();
-    let other = Settings { cold_queue: 2 * EVENTS, claim_timeout, ..stage.node("other") }.start();
+    let sleeper = stage.node("sleeper").flag("--handler-ms", 5).start();
+    let other = Settings { cold_queue: 2 * EVENTS, ..stage.node("other") }.start();
     let (mut sleeper, mut other) = tokio::join!(sleeper, other);
     // Early, while there is something left to claim for it.
     stage.until_done(EVENTS / 20).await;
@@ -34,8 +30,8 @@ async fn a_node_that_sleeps_past_its_claims_settles_nothing_when_it_wakes() {
         stage.claimed_by("sleeper").await.is_empty()
     })
     .await;
-    let (taken, woken_at) = (stage.claimed_by("other").await, now());
-    assert!(left.iter().filter(|id| taken.contains(id)).count() > sleeper.settings.workers);
+    let (taken_over, woken_at) = (stage.claimed_by("other").await, now());
+    assert!(left.iter().filter(|id| taken_over.contains(id)).count() > sleeper.settings.workers);
     sleeper.wake().await;
     eventually_within(PATIENCE, "settlements that come too late", async || sleeper.counted().await.late > 0)
         .await;
@@ -43,7 +39,6 @@ async fn a_node_that_sleeps_past_its_claims_settles_nothing_when_it_wakes() {
     // It goes on by itself, with what it appends now.
     sleeper.append(1_000).await;
     assert_eq!(sleeper.appended().await, 1_000);
-    let opened_at = now();
     other.say("open").await;
     stage.until_drained().await;
     let settings = sleeper.settings.clone();
@@ -53,10 +48,7 @@ async fn a_node_that_sleeps_past_its_claims_settles_nothing_when_it_wakes() {
     ledger.assert_conserved(EVENTS + 1_000);
     ledger.assert_settled_by_owners();
     ledger.assert_duplicates_within(settings.handled_in_flight());
-    let taken_over = Duration::from_micros((woken_at - stopped_at).unsigned_abs());
-    assert!(taken_over <= settings.claim_timeout + settings.interval + SLACK, "after {taken_over:?}");
-    // The other was kept from handling what it had taken until it was let go on.
-    ledger.assert_taken_over(&left, opened_at, settings.interval + SLACK);
+    ledger.assert_taken_over(&left, stopped_at, settings.claim_timeout + settings.interval + SLACK);
     let again = ledger.handled_after("sleeper", woken_at, &left);
     assert!(again <= settings.workers, "it handled {again} events whose claims it had lost");
 }
