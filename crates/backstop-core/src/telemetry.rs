@@ -48,10 +48,11 @@ pub const BUCKETS: [f64; 16] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// Every metric, by the component it belongs to and that component's default prefix.
-pub fn catalogue() -> [(&'static str, &'static [Metric]); 4] {
+pub fn catalogue() -> [(&'static str, &'static [Metric]); 5] {
     [
         (Outbox::DEFAULT_PREFIX, &OUTBOX),
         (Route::DEFAULT_PREFIX, &ROUTE),
+        (Queue::DEFAULT_PREFIX, &QUEUE),
         (Target::DEFAULT_PREFIX, &TARGET),
         (Dlq::DEFAULT_PREFIX, &DLQ),
     ]
@@ -242,6 +243,48 @@ impl Route {
     pub fn named(outbox_prefix: &str, outbox: &str, route: &str, recorder: &dyn Recorder) -> Self {
         let labels = [Label::new("outbox", outbox.to_owned()), Label::new("route", route.to_owned())];
         Self::labelled(format!("{outbox_prefix}.route"), &labels, recorder)
+    }
+}
+
+component! {
+    /// What a queue counts.
+    ///
+    /// ```
+    /// use backstop_core::telemetry::Queue;
+    ///
+    /// let jobs = Queue::named("queue", "jobs", &metrics::NoopRecorder); // queue.completed{queue="jobs"}, …
+    /// jobs.completed.increment();
+    /// assert_eq!(jobs.completed.total(), 1);
+    /// ```
+    Queue, QUEUE, prefix "queue",
+    published: Counter "published", "Events published; those in a transaction of the caller's count before it commits.";
+    taken: Counter "taken", "Events taken by this process, those taken over included.";
+    taken_over: Counter "taken.over", "Abandoned events taken over: their worker died, or stood still for too long.";
+    completed: Counter "completed", "Events handled, and recorded in the log as COMPLETED.";
+    failed: Counter "failed", "Events given up, and recorded in the log as FAILED.";
+    retried: Counter "retried", "Events that failed and will be tried again.";
+    deferred: Counter "deferred", "Events that their handler deferred; no attempt is counted.";
+    held: Counter "held", "Events whose handler was unavailable: their route is held, and no attempt is counted.";
+    given_back: Counter "given.back", "Events set back to PENDING because the worker stopped before they were handled.";
+    late: Counter "late", "Results that came too late: the event had been taken over, or set back by an operator.";
+    claims_lost: Counter "claims.lost", "Events whose claim had run out before they were handled; others take them over.";
+    requeued: Counter "requeued", "Events set back to PENDING because an operator said so.";
+    letter_failed: Counter "letter.failed", "Failed events that the dead-letter directory did not take; they are in the log all the same.";
+    purge: Counter "purge", "Events deleted from the log because they were older than the retention.";
+    handling: Histogram "handling.seconds", "How long each call of a handler took, in seconds.";
+    waiting_time: Histogram "waiting.seconds", "From an event's publication until its handler was called, in seconds.";
+    in_hand: Gauge "in.hand", "Events that this process has taken and not finished.";
+    waiting: Gauge "waiting", "Events that wait in the table (PENDING), as of the last sample.";
+    processing: Gauge "processing", "Events that are being handled, here or elsewhere (PROCESSING), as of the last sample.";
+    stuck: Gauge "stuck", "Events that were taken longer ago than the time-out and not finished, as of the last sample.";
+    oldest_ms: Gauge "oldest.ms", "How long ago the oldest event was published that could be taken, in milliseconds; 0 if none could.";
+    sample_failed: Counter "sample.failed", "Samples of the table that failed; what is known by them is as old as the last that did not.";
+}
+
+impl Queue {
+    /// Registers the metrics of the queue with this name, which each of them carries as the label `queue`.
+    pub fn named(prefix: impl Into<String>, name: impl Into<String>, recorder: &dyn Recorder) -> Self {
+        Self::labelled(prefix, &[Label::new("queue", name.into())], recorder)
     }
 }
 

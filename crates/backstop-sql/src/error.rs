@@ -295,6 +295,50 @@ pub enum Error {
         feature: &'static str,
     },
 
+    /// An event that cannot be written as a CloudEvent.
+    #[error("the event cannot be queued: {0}")]
+    CloudEvent(#[source] backstop_core::event::cloudevents::CloudEventError),
+
+    /// The column `status` of a queue's table does not know our names.
+    #[error(
+        "column status of table {table} cannot hold PENDING, PROCESSING, COMPLETED and FAILED: {said}; make it text, or an enum \
+         with these names, or give the queue a table of its own"
+    )]
+    StatusColumn {
+        /// The table.
+        table: String,
+        /// What the database said.
+        said: String,
+    },
+
+    /// A queue has no event with this id.
+    #[error("the queue has no event {id}; it was never published, or its row was purged or deleted")]
+    NotQueued {
+        /// The id.
+        id: i64,
+    },
+
+    /// An event was to be finalized that nobody is handling.
+    #[error("event {id} is {status} and not PROCESSING; take it with `poll` first")]
+    NotProcessing {
+        /// The id.
+        id: i64,
+        /// Its status.
+        status: &'static str,
+    },
+
+    /// An event was to be finalized that is not held any more under this claim.
+    #[error(
+        "event {id} is not held by attempt {attempt} any more: it was abandoned for too long and taken over, or set back by an \
+         operator; nothing was changed"
+    )]
+    TakenOver {
+        /// The id.
+        id: i64,
+        /// The attempt that held it.
+        attempt: u32,
+    },
+
     /// Another node has been migrating for too long.
     #[error(
         "another node has been migrating for {0:?}; look for a session that waits for a lock, then try again"

@@ -20,6 +20,7 @@ mod error;
 mod must_not_compile;
 pub mod outbox;
 mod purge;
+pub mod queue;
 mod renewal;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
@@ -31,6 +32,7 @@ pub use backstop_core::setting::SettingFault;
 pub use database::{TableName, TimeZone, connection, statement};
 pub use error::Error;
 pub use outbox::{Outbox, store};
+pub use queue::Queue;
 pub use stores::Supported;
 pub use stores::opening;
 pub use stores::opening::*;

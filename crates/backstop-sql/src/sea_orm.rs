@@ -80,6 +80,7 @@ fn translate(backend: DbBackend, statement: &Statement) -> sea_orm::Statement {
         Value::Time(moment) => bind_time(backend, *moment),
         Value::Bytes(bytes) => bytes.clone().into(),
         Value::Texts(texts) => texts.clone().into(),
+        Value::Ints(numbers) => numbers.clone().into(),
         // Never bound: it only comes out of rows.
         Value::Unreadable(_) => None::<String>.into(),
     });

@@ -1,5 +1,6 @@
 //! The event: an immutable envelope around a payload that is JSON text and stays text.
 
+pub mod any_json;
 mod builder;
 mod cloud_event;
 pub mod cloudevents;

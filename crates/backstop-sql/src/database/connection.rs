@@ -78,7 +78,7 @@ macro_rules! sqlx_connection {
     (
         $database:ty, $connection:ty,
         write_time: $write_time:expr, read_time: $read_time:expr, write_texts: $write_texts:expr,
-        holds_bytes: $holds_bytes:expr
+        write_ints: $write_ints:expr, holds_bytes: $holds_bytes:expr
     ) => {
         impl $crate::connection::Connection for $connection {
             fn in_transaction(&self) -> bool {
@@ -149,6 +149,7 @@ macro_rules! sqlx_connection {
                 $crate::statement::Value::Time(moment) => query.bind(moment.map($write_time)),
                 $crate::statement::Value::Bytes(bytes) => query.bind(bytes.as_slice()),
                 $crate::statement::Value::Texts(texts) => query.bind($write_texts(texts)),
+                $crate::statement::Value::Ints(numbers) => query.bind($write_ints(numbers)),
                 // Never bound: it only comes out of rows.
                 $crate::statement::Value::Unreadable(_) => query.bind(None::<&str>),
             })

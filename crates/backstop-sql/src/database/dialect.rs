@@ -4,8 +4,8 @@ use std::fmt;
 
 use chrono::TimeDelta;
 
-use super::connection::Connection;
-use super::rows::{Change, Rows};
+use super::connection::{Column, Connection};
+use super::rows::{Change, Move, Rows};
 use super::statement::{Marks, Statement, Value};
 use super::{At, Database, TableName, Via};
 use crate::{BoxFuture, Error};
@@ -61,6 +61,11 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         column.to_owned()
     }
 
+    /// How a text column is read as what goes into a JSON column.
+    fn text_as_json(&self, column: &'static str) -> String {
+        column.to_owned()
+    }
+
     /// What follows the table's name in a statement that changes rows by their keys, so that it reaches them by
     /// their key alone: a scan would wait for rows that somebody else has inserted and not committed.
     fn by_key(&self) -> &'static str {
@@ -80,6 +85,18 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         }
         statement.push(column).push(" in (").list(texts, |statement, text| {
             statement.bind(*text);
+        });
+        statement.push(")");
+    }
+
+    /// Adds the condition that a column holds one of these numbers.
+    fn push_one_of_ints(&self, statement: &mut Statement, column: &str, numbers: &[i64]) {
+        if numbers.is_empty() {
+            statement.push("1 = 0");
+            return;
+        }
+        statement.push(column).push(" in (").list(numbers, |statement, number| {
+            statement.bind(*number);
         });
         statement.push(")");
     }
@@ -130,6 +147,49 @@ pub trait Dialect: fmt::Debug + Send + Sync {
         rows: &'a mut Rows<'_>,
     ) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(async move { connection.execute(&self.delete_statement(rows)).await })
+    }
+
+    /// How a transaction of our own begins that locks rows and changes them.
+    fn begin_to_change(&self) -> &'static str;
+
+    /// What follows a query whose rows are waited for and then kept from others until the transaction ends.
+    fn locked(&self) -> &'static str;
+
+    /// Moves rows whose keys are numbers into another table, first written there and then deleted here, and returns the
+    /// keys of those that were moved. A row that somebody has locked is waited for, and moved if it is still meant.
+    fn move_rows<'a>(
+        &'a self,
+        database: &'a Database,
+        via: Via,
+        rows: &'a Rows<'_>,
+        moving: &'a Move<'_>,
+    ) -> BoxFuture<'a, Result<Vec<i64>, Error>> {
+        Box::pin(async move {
+            let (table, key) = (rows.table, rows.key);
+            let mut transaction = database.transaction(via, self.begin_to_change()).await?;
+            let mut choose = Statement::new(self.marks());
+            rows.select(&mut choose, key, self.locked());
+            let keys = Value::ints(&transaction.fetch(&choose, &[Column::Int]).await?);
+            if keys.is_empty() {
+                return Ok(keys); // rolled back: there was nothing to do
+            }
+            let Move { to, columns, made_of } = moving;
+            let mut insert = Statement::new(self.marks());
+            insert.push(&format!("insert into {to} ({columns}) select "));
+            made_of(&mut insert);
+            insert.push(&format!(" from {table}{} where ", self.by_key()));
+            self.push_one_of_ints(&mut insert, key, &keys);
+            let mut delete = Statement::new(self.marks());
+            delete.push(&self.delete_by_key(table)).push(" where ");
+            self.push_one_of_ints(&mut delete, key, &keys);
+            for statement in [insert, delete] {
+                if transaction.execute(&statement).await? != keys.len() as u64 {
+                    return Err(Error::State("rows that were locked were not all moved"));
+                }
+            }
+            transaction.commit().await?;
+            Ok(keys)
+        })
     }
 
     /// How to find out that a transaction is still the one that began.

@@ -13,6 +13,7 @@ pub(crate) mod rows;
 pub(crate) mod session;
 pub mod statement;
 mod table;
+pub(crate) mod text;
 mod time_zone;
 
 use std::fmt;
@@ -25,7 +26,7 @@ use chrono::TimeDelta;
 use crate::Error;
 use connection::{Column, Connection, Connections};
 use dialect::{Dialect, Explanation};
-use rows::{Change, Rows};
+use rows::{Change, Move, Rows};
 use session::Setup;
 use statement::{Parts, Statement, Value};
 
@@ -37,6 +38,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often a statement that lost against another one is tried.
 const TRIES: u32 = 5;
+
+/// A span longer than any table's life is as good as for ever.
+pub(crate) fn delta(span: Duration) -> TimeDelta {
+    const LONGEST: TimeDelta = TimeDelta::days(365 * 100);
+    TimeDelta::from_std(span).map_or(LONGEST, |span| span.min(LONGEST))
+}
 
 /// By which clock a query is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,6 +187,23 @@ impl Database {
         }
     }
 
+    /// Moves rows into another table, and returns the keys of those that were moved. Tried again if it lost against another
+    /// statement.
+    pub(crate) async fn move_rows(
+        &self,
+        via: Via,
+        rows: &Rows<'_>,
+        moving: &Move<'_>,
+    ) -> Result<Vec<i64>, Error> {
+        let mut tries = 1;
+        loop {
+            match self.dialect.move_rows(self, via, rows, moving).await {
+                Err(error) if self.may_win(&mut tries, &error) => {}
+                other => return other,
+            }
+        }
+    }
+
     /// Whether what lost against another statement is worth another attempt.
     fn may_win(&self, tries: &mut u32, error: &Error) -> bool {
         let again = *tries < TRIES && self.means(error, Explanation::Lost);
@@ -188,6 +212,22 @@ impl Database {
             tracing::debug!(%error, "trying again");
         }
         again
+    }
+
+    /// Fails if the caller's transaction was ended by the database, or by a statement that commits: drivers do not notice.
+    pub(crate) async fn check_within(&self, connection: &mut dyn Connection) -> Result<(), Error> {
+        let Some(text) = self.dialect.refused_within().filter(|_| connection.in_transaction()) else {
+            return Ok(());
+        };
+        match connection.execute(&Statement::plain(text)).await {
+            Err(error) if self.means(&error, Explanation::Within) => Ok(()),
+            // A foreign driver: nobody here knows how it reports that.
+            Err(Error::Driver { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::RolledBack {
+                said: format!("the database accepts `{text}`, which it refuses inside a transaction"),
+            }),
+        }
     }
 
     /// A whole number, which a query returns.

@@ -17,8 +17,9 @@ pub(crate) const ROWS_PER_STATEMENT: usize = 500;
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub struct Rows<'a> {
     pub(crate) table: &'a TableName,
-    /// The column that holds the key.
+    /// The column that holds the key, and what it is read as.
     pub(crate) key: &'static str,
+    pub(crate) key_kind: Column,
     /// What follows the table's name, such as which index to use.
     pub(crate) hint: String,
     /// Each is a query of its own, where no index gives the order over all of them.
@@ -60,6 +61,21 @@ impl Rows<'_> {
 impl fmt::Debug for Rows<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Rows").field("table", &self.table).field("order", &self.order).finish_non_exhaustive()
+    }
+}
+
+/// Rows that are moved into another table, which has a key of the same name.
+pub struct Move<'a> {
+    pub(crate) to: &'a TableName,
+    /// The columns there.
+    pub(crate) columns: &'static str,
+    /// Adds what each of them is made of.
+    pub(crate) made_of: &'a (dyn Fn(&mut Statement) + Sync),
+}
+
+impl fmt::Debug for Move<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Move").field("to", &self.to).field("columns", &self.columns).finish_non_exhaustive()
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Value {
     /// Only bound, and only where the database has arrays: any number of texts behind one mark, so that
     /// the text of the statement does not change with their number.
     Texts(Vec<String>),
+    /// The same for whole numbers.
+    Ints(Vec<i64>),
     /// Only in rows: the column holds something else, and this says what is wrong. One such row must not
     /// keep the others from being read.
     Unreadable(String),
@@ -34,6 +36,7 @@ impl fmt::Debug for Value {
             Self::Time(Some(moment)) => write!(f, "{moment}"),
             Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
             Self::Texts(texts) => write!(f, "{} texts", texts.len()),
+            Self::Ints(numbers) => write!(f, "{} numbers", numbers.len()),
             Self::Unreadable(_) => f.write_str("unreadable"),
         }
     }
@@ -59,6 +62,11 @@ impl Value {
     pub(crate) fn texts(rows: Vec<Vec<Self>>) -> Vec<String> {
         let text = |value| if let Self::Text(text) = value { text } else { None };
         rows.into_iter().flatten().filter_map(text).collect()
+    }
+
+    /// The whole numbers of a column, from rows that have no other.
+    pub(crate) fn ints(rows: &[Vec<Self>]) -> Vec<i64> {
+        rows.iter().flatten().filter_map(Self::int).collect()
     }
 }
 

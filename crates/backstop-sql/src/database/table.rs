@@ -54,6 +54,11 @@ impl TableName {
             format!("idx_{}_{:08x}", &name[..ROOM - HASH], hash(name))
         }
     }
+
+    /// What follows the table's name so that an index is used: `{idx}` in it stands for the beginning of its indexes' names.
+    pub(crate) fn hint(&self, index: &str) -> String {
+        index.replace("{idx}", &self.index_prefix())
+    }
 }
 
 /// FNV-1a: small, and the same for ever, as the name of an index has to be.

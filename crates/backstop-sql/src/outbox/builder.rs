@@ -2,6 +2,8 @@
 
 mod start;
 
+pub(crate) use start::recorded;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -18,13 +18,13 @@ use tokio::time::timeout;
 
 /// Which burial an event's copy goes to.
 #[derive(Clone)]
-pub(super) struct Burials {
+pub(crate) struct Burials {
     all: Option<Letters>,
     /// By aggregate type and event type; they come before the one for all.
     of: HashMap<String, HashMap<String, Letters>>,
     /// The `source` of the copies.
-    pub(super) source: String,
-    pub(super) patience: Duration,
+    pub(crate) source: String,
+    pub(crate) patience: Duration,
 }
 
 /// What takes letters, and until when it is not called because it hangs.
@@ -80,27 +80,27 @@ impl Default for Burials {
 
 impl Burials {
     /// For all events whose handler has none of its own.
-    pub(super) fn set_all(&mut self, burial: impl Bury) {
+    pub(crate) fn set_all(&mut self, burial: impl Bury) {
         self.all = Some(Letters::to(burial));
     }
 
     /// For the events of one handler.
-    pub(super) fn set_of(&mut self, aggregate_type: &str, event_type: &str, burial: impl Bury) {
+    pub(crate) fn set_of(&mut self, aggregate_type: &str, event_type: &str, burial: impl Bury) {
         let of_aggregate = self.of.entry(aggregate_type.to_owned()).or_default();
         of_aggregate.insert(event_type.to_owned(), Letters::to(burial));
     }
 
     /// Writes a copy of a dead event, if there is a place for it, before its row becomes DEAD.
-    pub(super) async fn bury(&self, event: &Event, attempts: u32, error: &str, metrics: &telemetry::Outbox) {
+    pub(crate) async fn bury(&self, event: &Event, attempts: u32, error: &str, failed: &telemetry::Counter) {
         let Some(letters) = self.of_event(event) else { return };
         if !letters.admit(SystemClock.ticks(), self.patience) {
-            metrics.letter_failed.increment();
+            failed.increment();
             tracing::debug!(event_id = event.id(), "writing dead letters hangs; this one is skipped");
             return;
         }
         let cause = Cause::new(error, SystemClock.now()).attempts(attempts);
         if let Err(failure) = self.try_to_bury(letters, event, cause).await {
-            metrics.letter_failed.increment();
+            failed.increment();
             tracing::warn!(
                 event_id = event.id(),
                 event_type = event.event_type(),

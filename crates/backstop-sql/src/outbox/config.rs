@@ -89,7 +89,7 @@ backstop_core::config! {
 }
 
 /// The name of a table.
-const TABLE: Parsed = Parsed {
+pub(crate) const TABLE: Parsed = Parsed {
     word: "table name",
     rule: "a letter or underscore followed by letters, digits or underscores, at most 63 in all",
     secret: false,

@@ -247,7 +247,7 @@ impl Delivering {
             && !lease.has_run_out()
         {
             let attempts = queued.attempts.saturating_add(1);
-            self.burials.bury(&queued.event, attempts, error, &self.metrics).await;
+            self.burials.bury(&queued.event, attempts, error, &self.metrics.letter_failed).await;
         }
     }
 

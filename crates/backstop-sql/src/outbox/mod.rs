@@ -86,7 +86,7 @@
 //! ```
 
 mod builder;
-mod burials;
+pub(crate) mod burials;
 mod claims;
 mod config;
 mod dead;
@@ -103,7 +103,7 @@ mod ledger;
 mod mode;
 pub mod poller;
 pub mod purge;
-mod registry;
+pub(crate) mod registry;
 mod report;
 mod sampling;
 mod settler;
@@ -126,7 +126,9 @@ use crate::{BoxFuture, Error, Supported};
 
 pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
+pub(crate) use builder::recorded;
 pub use claims::Config as ClaimLocking;
+pub(crate) use config::TABLE;
 pub use config::{Config, Metrics, Table};
 pub use dead::{BroughtBack, DeadEvents, Operation, Redriven, Stopped};
 pub use dispatcher::Dispatcher;

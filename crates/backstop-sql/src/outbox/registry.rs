@@ -32,6 +32,8 @@ use crate::Error;
 #[derive(Clone, Default)]
 pub struct Registry {
     routes: Arc<RwLock<Routes>>,
+    /// Whether the aggregate type of an event does not matter.
+    by_type: bool,
 }
 
 #[derive(Default)]
@@ -43,9 +45,9 @@ struct Routes {
 
 /// A handler, and the name of its route.
 #[derive(Clone)]
-pub(super) struct Route {
-    pub(super) name: Arc<str>,
-    pub(super) handler: SharedHandler,
+pub(crate) struct Route {
+    pub(crate) name: Arc<str>,
+    pub(crate) handler: SharedHandler,
     /// Since when its handler has deferred every event, if it deferred the last.
     deferred_since: Arc<Mutex<Option<Timestamp>>>,
     /// How many events its handler has taken.
@@ -58,7 +60,7 @@ impl Route {
     }
 
     /// Notes what its handler said of an event.
-    pub(super) fn answered(&self, answer: &Result<Outcome, Failure>) {
+    pub(crate) fn answered(&self, answer: &Result<Outcome, Failure>) {
         let mut since = self.deferred_since.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
             Ok(Outcome::RetryAfter(_)) => _ = since.get_or_insert_with(|| SystemClock.now()),
@@ -70,7 +72,7 @@ impl Route {
     }
 
     /// How many events its handler has taken.
-    pub(super) fn successes(&self) -> u64 {
+    pub(crate) fn successes(&self) -> u64 {
         self.successes.load(Ordering::Acquire)
     }
 
@@ -88,6 +90,11 @@ impl Registry {
     /// A registry without handlers.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A registry in which the event type alone decides. Handlers are registered as [global](Self::register_global).
+    pub(crate) fn by_type() -> Self {
+        Self { by_type: true, ..Self::default() }
     }
 
     /// Registers the handler of a pair. A second one for the same pair is an error.
@@ -144,19 +151,20 @@ impl Registry {
     }
 
     /// The route of a pair, if there is one.
-    pub(super) fn route(&self, aggregate_type: &str, event_type: &str) -> Option<Route> {
+    pub(crate) fn route(&self, aggregate_type: &str, event_type: &str) -> Option<Route> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let aggregate_type = if self.by_type { GLOBAL } else { aggregate_type };
         let own = routes.of.get(aggregate_type).and_then(|of| of.get(event_type));
         own.or(routes.rest.as_ref()).cloned()
     }
 
     /// All routes.
-    pub(super) fn all(&self) -> Vec<Route> {
+    pub(crate) fn all(&self) -> Vec<Route> {
         self.routes.read().unwrap_or_else(PoisonError::into_inner).all().cloned().collect()
     }
 
     /// The names of all routes, in their order.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         let mut names: Vec<_> = routes.all().map(|route| route.name.to_string()).collect();
         names.sort();
@@ -164,7 +172,7 @@ impl Registry {
     }
 
     /// Why the events of the route of that name are not handled now, if they are not.
-    pub(super) fn paused(&self, name: &str) -> Option<Paused> {
+    pub(crate) fn paused(&self, name: &str) -> Option<Paused> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
         routes.all().find(|route| &*route.name == name)?.paused()
     }

@@ -2,6 +2,7 @@
 
 use super::DatabaseKind;
 use crate::outbox::store::SqlStore;
+use crate::queue::table::Tables;
 use crate::{Error, TableName, Tls};
 
 impl DatabaseKind {
@@ -58,6 +59,21 @@ impl DatabaseKind {
     /// ```
     pub fn migrations(self, table: &TableName) -> Result<String, Error> {
         Ok(SqlStore::schema_of(table, self.outbox()?).script())
+    }
+
+    /// The same for the two tables of a queue.
+    ///
+    /// ```
+    /// use backstop_sql::{TableName, store::DatabaseKind};
+    ///
+    /// let (events, log) = (TableName::new("jobs")?, TableName::new("jobs_done")?);
+    /// let sql = DatabaseKind::Sqlite.queue_migrations(&events, &log)?;
+    /// assert!(sql.contains("CREATE TABLE IF NOT EXISTS jobs (") && sql.contains("CREATE TABLE IF NOT EXISTS jobs_done ("));
+    /// # Ok::<(), backstop_sql::Error>(())
+    /// ```
+    pub fn queue_migrations(self, events: &TableName, log: &TableName) -> Result<String, Error> {
+        let schemas = Tables::schemas(self.queue()?, events, log);
+        Ok(schemas.map(|schema| schema.script()).join("\n"))
     }
 }
 

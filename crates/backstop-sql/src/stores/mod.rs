@@ -71,6 +71,27 @@ macro_rules! databases {
                     _ => Err(self.missing()),
                 }
             }
+
+            pub(crate) async fn connect_queue(
+                self,
+                url: &str,
+                tls: &Tls,
+                events: TableName,
+                log: TableName,
+            ) -> Result<Operations, Error> {
+                match self {
+                    $(#[cfg(feature = $feature)]
+                    Self::$Kind => Ok(Operations::on($folder::open::open_url(url, tls).await?, events, log)),)*
+                    _ => Err(self.missing()),
+                }
+            }
+
+            fn queue(self) -> Result<&'static QueueWords, Error> {
+                match self {
+                    $(#[cfg(feature = $feature)] Self::$Kind => Ok(<$DB as Supported>::queue()),)*
+                    _ => Err(self.missing()),
+                }
+            }
         }
     };
 }
@@ -88,6 +109,8 @@ use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share};
 use crate::outbox::store::SqlStore;
 use crate::outbox::store::words::Words;
+use crate::queue::Operations;
+use crate::queue::table::words::Words as QueueWords;
 use crate::wake_up::WakeUps;
 use crate::{BoxFuture, Error, TableName, Tls};
 
@@ -109,6 +132,10 @@ pub trait Supported: sqlx::Database<Connection: Connection> {
     /// What is particular about the outbox's table on it.
     #[doc(hidden)]
     fn outbox() -> &'static Words;
+
+    /// What is particular about the queue's tables on it.
+    #[doc(hidden)]
+    fn queue() -> &'static QueueWords;
 
     /// Its pool as a source of connections.
     #[doc(hidden)]

@@ -254,7 +254,7 @@ impl<DB: Supported, M: Mode> Builder<DB, M> {
 }
 
 /// Registers metrics with the recorder that was given, or with the process's, or with none.
-fn recorded<T>(
+pub(crate) fn recorded<T>(
     enabled: bool,
     recorder: Option<&SharedRecorder>,
     register: impl FnOnce(&dyn metrics::Recorder) -> T,

@@ -27,7 +27,7 @@ impl SqlStore {
         let with_headers = |event| Ok((event, self.headers_of(event)?));
         let events = events.iter().map(with_headers).collect::<Result<Vec<_>, Error>>()?;
         let parts: Vec<_> = in_parts(&events).collect();
-        self.check_within(connection).await?;
+        self.database.check_within(connection).await?;
         if let [part] = parts[..] {
             return connection.execute(&self.statements().insert(part, born)).await.map(drop);
         }
@@ -78,23 +78,6 @@ impl SqlStore {
             run(connection, text).await.map_err(rolled_back)?;
         }
         Ok(found)
-    }
-
-    /// Fails if the caller's transaction was ended by the database, or by a statement that commits: drivers do not notice.
-    pub(super) async fn check_within(&self, connection: &mut dyn Connection) -> Result<(), Error> {
-        let Some(text) = self.database.dialect().refused_within().filter(|_| connection.in_transaction())
-        else {
-            return Ok(());
-        };
-        match run(connection, text).await {
-            Err(error) if self.database.means(&error, Explanation::Within) => Ok(()),
-            // A foreign driver: nobody here knows how it reports that.
-            Err(Error::Driver { .. }) => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => Err(Error::RolledBack {
-                said: format!("the database accepts `{text}`, which it refuses inside a transaction"),
-            }),
-        }
     }
 
     pub(super) async fn find(

@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use backstop_core::delivery::Settlement;
 use chrono::TimeDelta;
 
-use super::statements::{KEY, Statements, delta, key, push_claimed};
+use super::statements::{KEY, Statements, key, push_claimed};
 use super::{At, Done, Settle, Status, Unreadable};
+use crate::database::delta;
 use crate::database::statement::{Plain, Statement, Value};
+use crate::database::text::cut;
 
 /// How many rows one statement settles, well below what any database allows as bound values.
 const ROWS: usize = 500;
 
 /// The same where each row has values of its own, which some databases look up one after the other.
 const ROWS_WITH_VALUES: usize = 100;
-
-/// Longer error texts are cut: a stack trace must not blow up the row.
-const MAX_ERROR_CHARS: usize = 4_000;
 
 impl Status {
     /// In which order settlements are written: first those whose events would be handled again after a crash.
@@ -97,16 +96,6 @@ pub(super) fn gather(settles: &[Settle]) -> Vec<SettlementGroup<'_>> {
         })
     });
     chunks.collect()
-}
-
-/// The text in at most [`MAX_ERROR_CHARS`] characters, with a mark where it was cut. NUL, which a text
-/// column may refuse, becomes visible.
-pub(super) fn cut(error: &str) -> String {
-    let error = error.replace('\0', "␀");
-    match error.char_indices().nth(MAX_ERROR_CHARS) {
-        None => error,
-        Some(_) => error.chars().take(MAX_ERROR_CHARS - 3).chain("...".chars()).collect(),
-    }
 }
 
 impl Statements<'_> {
@@ -204,17 +193,6 @@ mod tests {
 
     use super::*;
     use crate::store::Claim;
-
-    /// Rules: O-268.
-    #[test]
-    fn errors_are_cut_at_4000_characters_with_a_mark_and_never_inside_one() {
-        assert_eq!(cut("short"), "short");
-        let exact = "é".repeat(4_000);
-        assert_eq!(cut(&exact), exact);
-        let long = cut(&"é".repeat(4_001));
-        assert_eq!(long.chars().count(), 4_000);
-        assert!(long.ends_with("é..."));
-    }
 
     #[test]
     fn what_ends_alike_is_one_statement_and_only_retries_are_kept_apart_by_their_tries() {

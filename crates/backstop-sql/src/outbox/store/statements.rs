@@ -5,12 +5,13 @@ use std::time::Duration;
 use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
-use super::words::{Words, hint};
+use super::words::Words;
 use super::{After, At, Claim, DeadFilter, Done, Due, Order, Pair, Place, Purgeable, Status, row};
 use crate::TableName;
-use crate::database::Database;
+use crate::connection::Column;
 use crate::database::rows::Rows;
 use crate::database::statement::{Part, Parts, Plain, Statement};
+use crate::database::{Database, delta};
 
 /// The column that holds the key.
 pub(super) const KEY: &str = "event_id";
@@ -88,7 +89,7 @@ impl<'a> Statements<'a> {
     }
 
     fn hint(&self, index: &str) -> String {
-        hint(index, self.table)
+        self.table.hint(index)
     }
 }
 
@@ -111,6 +112,7 @@ impl<'a> Statements<'a> {
         Rows {
             table: self.table,
             key: KEY,
+            key_kind: Column::Text,
             hint: self.hint(index),
             conditions: self.words.pending.iter().copied().map(condition).collect(),
             order: Some((order, due.limit)),
@@ -234,6 +236,7 @@ impl<'a> Statements<'a> {
         Rows {
             table: self.table,
             key: KEY,
+            key_kind: Column::Text,
             hint: self.database.dialect().by_key().to_owned(),
             conditions: vec![Box::new(condition)],
             order: None,
@@ -443,6 +446,7 @@ impl<'a> Statements<'a> {
             Rows {
                 table: self.table,
                 key: KEY,
+                key_kind: Column::Text,
                 hint: self.hint(index),
                 conditions: vec![Box::new(condition)],
                 order: Some(("created_at, event_id", limit)),
@@ -477,10 +481,4 @@ fn is(status: Status) -> &'static str {
         Status::Retry => "status = 2",
         Status::Dead => "status = 3",
     }
-}
-
-/// A span longer than any table's life is as good as for ever.
-pub(super) fn delta(span: Duration) -> TimeDelta {
-    const LONGEST: TimeDelta = TimeDelta::days(365 * 100);
-    TimeDelta::from_std(span).map_or(LONGEST, |span| span.min(LONGEST))
 }

@@ -1,6 +1,5 @@
 //! The words in which databases differ where the outbox's table is concerned.
 
-use crate::TableName;
 use crate::database::migration::Migration;
 
 /// Each database's `outbox.rs` gives its own.
@@ -57,9 +56,4 @@ pub(crate) struct Indexes {
     pub(crate) old_pending: &'static str,
     /// Rows that are done or dead by their age, to be purged.
     pub(crate) old_ended: &'static str,
-}
-
-/// An index of a table, as it follows the table's name.
-pub(crate) fn hint(index: &str, table: &TableName) -> String {
-    index.replace("{idx}", &table.index_prefix())
 }

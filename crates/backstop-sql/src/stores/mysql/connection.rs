@@ -10,6 +10,7 @@ sqlx_connection!(
     MySql, MySqlConnection,
     write_time: |moment: Timestamp| moment.naive_utc(), read_time: read_time,
     write_texts: |_: &[String]| None::<String>, // never bound: MySQL has no arrays
+    write_ints: |_: &[i64]| None::<i64>,
     holds_bytes: |_: &sqlx::mysql::MySqlRow, _: usize| false
 );
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use sqlx::mysql::MySqlDatabaseError;
 
-use crate::connection::{Connection, Column};
+use crate::connection::{Column, Connection};
 use crate::database::dialect::{Dialect, Explanation, StillIn};
 use crate::database::rows::{Change, KEPT, ROWS_PER_STATEMENT, Rows};
 use crate::database::{At, Database, TableName, Via};
@@ -85,13 +85,13 @@ impl Dialect for MysqlDialect {
             let mut transaction = database.transaction(via, BEGIN).await?;
             let chosen = transaction.fetch(&self.change_statement(rows, change), change.kinds).await?;
             let chosen = (change.choose)(chosen);
-            let keys: Vec<_> = chosen.iter().filter_map(|row| row.first().and_then(Value::text)).collect();
+            let keys: Vec<_> = chosen.iter().filter_map(|row| row.first()).collect();
             if !keys.is_empty() {
                 let mut statement = Statement::new(self.marks());
                 statement.push(&format!("update {}{} set ", rows.table, self.by_key()));
                 (change.set)(&mut statement);
                 statement.push(" where ");
-                self.push_one_of(&mut statement, rows.key, &keys);
+                self.push_keys(&mut statement, rows.key, &keys);
                 transaction.execute(&statement).await?;
             }
             transaction.commit().await?;
@@ -115,10 +115,9 @@ impl Dialect for MysqlDialect {
             let most = rows.limit();
             let mut deleted = 0;
             loop {
-                let chosen =
-                    Value::texts(connection.fetch(&self.delete_statement(rows), &[Column::Text]).await?);
+                let chosen = connection.fetch(&self.delete_statement(rows), &[rows.key_kind]).await?;
                 for keys in chosen.chunks(ROWS_PER_STATEMENT) {
-                    let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+                    let keys: Vec<_> = keys.iter().flatten().collect();
                     deleted += connection.execute(&self.delete_chosen(rows, &keys)).await?;
                 }
                 let is_short = chosen.len() < rows.limit() as usize;
@@ -131,6 +130,14 @@ impl Dialect for MysqlDialect {
                 rows.at_most(left);
             }
         })
+    }
+
+    fn begin_to_change(&self) -> &'static str {
+        BEGIN
+    }
+
+    fn locked(&self) -> &'static str {
+        " for update"
     }
 
     fn still_in_transaction(&self) -> StillIn {
@@ -184,14 +191,25 @@ impl Dialect for MysqlDialect {
 
 impl MysqlDialect {
     /// Deletes rows that were chosen. The condition is repeated, so that a row that somebody changed meanwhile stays.
-    fn delete_chosen(&self, rows: &Rows<'_>, keys: &[&str]) -> Statement {
+    fn delete_chosen(&self, rows: &Rows<'_>, keys: &[&Value]) -> Statement {
         let mut statement = Statement::new(self.marks());
         statement.push(&self.delete_by_key(rows.table)).push(" where ");
         for condition in &rows.conditions {
             condition.add(&mut statement);
             statement.push(" and ");
         }
-        self.push_one_of(&mut statement, rows.key, keys);
+        self.push_keys(&mut statement, rows.key, keys);
         statement
+    }
+
+    /// Adds the condition that a row has one of these keys, which are all texts or all numbers.
+    fn push_keys(&self, statement: &mut Statement, column: &str, keys: &[&Value]) {
+        let numbers: Vec<_> = keys.iter().filter_map(|key| key.int()).collect();
+        if numbers.is_empty() {
+            let texts: Vec<_> = keys.iter().filter_map(|key| key.text()).collect();
+            self.push_one_of(statement, column, &texts);
+        } else {
+            self.push_one_of_ints(statement, column, &numbers);
+        }
     }
 }

@@ -5,6 +5,7 @@ mod dialect;
 mod lock;
 pub(crate) mod open;
 mod outbox;
+mod queue;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::database::acquire::told;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
 use crate::outbox::store::words::Words;
+use crate::queue::table::words::Words as QueueWords;
 use crate::{BoxFuture, Error, TableName};
 
 impl Supported for MySql {
@@ -26,6 +28,10 @@ impl Supported for MySql {
 
     fn outbox() -> &'static Words {
         &outbox::WORDS
+    }
+
+    fn queue() -> &'static QueueWords {
+        &queue::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {

@@ -11,6 +11,7 @@ sqlx_connection!(
     Postgres, PgConnection,
     write_time: |moment: Timestamp| moment, read_time: read_time,
     write_texts: <[String]>::to_vec,
+    write_ints: <[i64]>::to_vec,
     holds_bytes: |_: &sqlx::postgres::PgRow, _: usize| false
 );
 

@@ -2,10 +2,10 @@
 
 use chrono::TimeDelta;
 
-use crate::connection::Connection;
+use crate::connection::{Column, Connection};
 use crate::database::dialect::{Dialect, Explanation, StillIn};
-use crate::database::rows::{Change, KEPT, Rows};
-use crate::database::{At, TableName};
+use crate::database::rows::{Change, KEPT, Move, Rows};
+use crate::database::{At, Database, TableName, Via};
 use crate::error::{is_of_a_pooler, only_reads};
 use crate::statement::{Marks, Statement, Value};
 use crate::{BoxFuture, Error};
@@ -78,9 +78,17 @@ impl Dialect for PostgresDialect {
         format!("{column}::text")
     }
 
+    fn text_as_json(&self, column: &'static str) -> String {
+        format!("{column}::json")
+    }
+
     fn push_one_of(&self, statement: &mut Statement, column: &str, texts: &[&str]) {
         let texts = texts.iter().map(|text| (*text).to_owned()).collect();
         statement.push(column).push(" = any(").bind(Value::Texts(texts)).push(")");
+    }
+
+    fn push_one_of_ints(&self, statement: &mut Statement, column: &str, numbers: &[i64]) {
+        statement.push(column).push(" = any(").bind(Value::Ints(numbers.to_vec())).push(")");
     }
 
     fn own_moment(&self, statement: &mut Statement, key: &str, at: At, ids: &[&str], offsets: &[TimeDelta]) {
@@ -115,6 +123,39 @@ impl Dialect for PostgresDialect {
         rows.select(&mut statement, PLACE, KEPT);
         statement.push(&format!(") delete from {table} using chosen where {}", at_place(table)));
         statement
+    }
+
+    fn begin_to_change(&self) -> &'static str {
+        "BEGIN"
+    }
+
+    fn locked(&self) -> &'static str {
+        " for update"
+    }
+
+    /// One statement does it: what is deleted is what was inserted before.
+    fn move_rows<'a>(
+        &'a self,
+        database: &'a Database,
+        via: Via,
+        rows: &'a Rows<'_>,
+        moving: &'a Move<'_>,
+    ) -> BoxFuture<'a, Result<Vec<i64>, Error>> {
+        Box::pin(async move {
+            let (table, key, Move { to, columns, made_of }) = (rows.table, rows.key, moving);
+            let mut statement = Statement::new(self.marks());
+            statement.push("with chosen as materialized (");
+            rows.select(&mut statement, &format!("{PLACE}, {table}.*"), self.locked());
+            statement.push(&format!("), moved as (insert into {to} ({columns}) select "));
+            made_of(&mut statement);
+            statement.push(&format!(
+                " from chosen returning {key}) delete from {table} using chosen join moved using ({key}) where {} \
+                 returning {table}.{key}",
+                at_place(table)
+            ));
+            let mut session = database.session(via).await?;
+            Ok(Value::ints(&session.fetch(&statement, &[Column::Int]).await?))
+        })
     }
 
     fn still_in_transaction(&self) -> StillIn {

@@ -5,6 +5,7 @@ mod dialect;
 mod lock;
 pub(crate) mod open;
 mod outbox;
+mod queue;
 
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use crate::database::acquire::told;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share, session};
 use crate::outbox::store::words::Words;
+use crate::queue::table::words::Words as QueueWords;
 use crate::wake_up::WakeUps;
 use crate::wake_up::postgres::Channel;
 use crate::{BoxFuture, Error, TableName};
@@ -28,6 +30,10 @@ impl Supported for Postgres {
 
     fn outbox() -> &'static Words {
         &outbox::WORDS
+    }
+
+    fn queue() -> &'static QueueWords {
+        &queue::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {

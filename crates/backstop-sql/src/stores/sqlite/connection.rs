@@ -12,6 +12,7 @@ sqlx_connection!(
     Sqlite, SqliteConnection,
     write_time: write_time, read_time: read_time,
     write_texts: |_: &[String]| None::<String>, // never bound: SQLite has no arrays
+    write_ints: |_: &[i64]| None::<i64>,
     holds_bytes: holds_bytes
 );
 

@@ -55,6 +55,14 @@ impl Dialect for SqliteDialect {
         statement
     }
 
+    fn begin_to_change(&self) -> &'static str {
+        "begin immediate"
+    }
+
+    fn locked(&self) -> &'static str {
+        "" // the transaction has locked all of the database
+    }
+
     fn still_in_transaction(&self) -> StillIn {
         StillIn::Asked("release savepoint backstop_begun")
     }

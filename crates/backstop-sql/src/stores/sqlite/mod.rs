@@ -5,6 +5,7 @@ mod dialect;
 mod lock;
 pub(crate) mod open;
 mod outbox;
+mod queue;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::connection::Connections;
 use crate::database::dialect::Dialect;
 use crate::database::lock::{Right, Share};
 use crate::outbox::store::words::Words;
+use crate::queue::table::words::Words as QueueWords;
 use crate::{BoxFuture, Error, TableName};
 
 impl Supported for Sqlite {
@@ -27,6 +29,10 @@ impl Supported for Sqlite {
 
     fn outbox() -> &'static Words {
         &outbox::WORDS
+    }
+
+    fn queue() -> &'static QueueWords {
+        &queue::WORDS
     }
 
     fn connections(pool: Pool<Self>) -> Arc<dyn Connections> {

@@ -1,0 +1,110 @@
+//! Events that were taken and wait in memory for a free handler, bounded in number and in bytes.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, Semaphore};
+
+use super::Taken;
+
+/// How many bytes of events may wait in memory. An empty buffer takes an event of any size.
+const BYTES: usize = 64 << 20;
+
+/// What is believed of the size of events before any was seen.
+const FIRST_GUESS: usize = 64 << 10;
+
+pub(super) struct Buffer {
+    inner: Mutex<Inner>,
+    /// As many permits as there are events.
+    ready: Semaphore,
+    /// Told when an event was taken out.
+    taken_out: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    events: VecDeque<Taken>,
+    bytes: usize,
+    /// The mean size of an event, as of the last that came in.
+    typical: usize,
+    /// How many were taken out since anybody asked.
+    taken_out: usize,
+}
+
+impl Buffer {
+    pub(super) fn new() -> Self {
+        let inner = Inner { events: VecDeque::new(), bytes: 0, typical: FIRST_GUESS, taken_out: 0 };
+        Self { inner: Mutex::new(inner), ready: Semaphore::new(0), taken_out: Notify::new() }
+    }
+
+    /// How many more events there is room for, if `target` may wait.
+    pub(super) fn room(&self, target: usize) -> usize {
+        let inner = self.lock();
+        let by_bytes = BYTES.saturating_sub(inner.bytes) / inner.typical.max(1);
+        let room = target.saturating_sub(inner.events.len()).min(by_bytes);
+        if inner.events.is_empty() { room.max(1) } else { room }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().events.len()
+    }
+
+    pub(super) fn push(&self, events: Vec<Taken>) {
+        let count = events.len();
+        if count == 0 {
+            return;
+        }
+        let bytes: usize = events.iter().map(Taken::bytes).sum();
+        let mut inner = self.lock();
+        inner.bytes += bytes;
+        inner.typical = (inner.typical + 3 * (bytes / count)) / 4;
+        inner.events.extend(events);
+        drop(inner);
+        self.ready.add_permits(count);
+    }
+
+    /// The next event; none once the buffer is closed.
+    pub(super) async fn next(&self) -> Option<Taken> {
+        self.ready.acquire().await.ok()?.forget();
+        let mut inner = self.lock();
+        let taken = inner.events.pop_front()?;
+        inner.bytes = inner.bytes.saturating_sub(taken.bytes());
+        inner.taken_out += 1;
+        drop(inner);
+        self.taken_out.notify_one();
+        Some(taken)
+    }
+
+    /// Waits until an event is taken out.
+    pub(super) async fn shrinks(&self) {
+        self.taken_out.notified().await;
+    }
+
+    /// How many events were taken out since the last time this was asked.
+    pub(super) fn take_out_count(&self) -> usize {
+        std::mem::take(&mut self.lock().taken_out)
+    }
+
+    /// Lets nobody take any more, and returns what is left.
+    pub(super) fn close(&self) -> Vec<Taken> {
+        self.ready.close();
+        let mut inner = self.lock();
+        inner.bytes = 0;
+        inner.events.drain(..).collect()
+    }
+
+    /// Takes out what matches.
+    pub(super) fn take_those(&self, matches: impl Fn(&Taken) -> bool) -> Vec<Taken> {
+        let mut inner = self.lock();
+        let (out, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.events).into_iter().partition(matches);
+        inner.events = rest.into();
+        inner.bytes = inner.events.iter().map(Taken::bytes).sum();
+        drop(inner);
+        self.ready.forget_permits(out.len());
+        out
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

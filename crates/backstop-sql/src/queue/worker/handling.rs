@@ -1,0 +1,155 @@
+//! One event at a time, from memory to its result.
+
+use std::sync::Arc;
+
+use backstop_core::calling::call;
+use backstop_core::delivery::{Settlement, decide};
+use backstop_core::interceptor::Interceptors;
+use backstop_core::retry::{Jitter, Retry};
+use backstop_core::{Clock, Delivery, Event, Failure, Outcome, Shutdown, SystemClock, telemetry};
+use tokio::sync::mpsc;
+
+use super::Taken;
+use super::buffer::Buffer;
+use super::finalizer::Outgoing;
+use super::in_hand::InHand;
+use crate::outbox::burials::Burials;
+use crate::outbox::registry::Registry;
+use crate::queue::claim::Claim;
+use crate::queue::table::{Ending, Finish, PutBack};
+
+/// What the handlers share.
+pub(super) struct Handling {
+    pub(super) component: Arc<str>,
+    pub(super) registry: Registry,
+    pub(super) retry: Retry,
+    /// How often an event is taken at most.
+    pub(super) limit: Option<u32>,
+    pub(super) interceptors: Interceptors,
+    pub(super) burials: Burials,
+    pub(super) in_hand: InHand,
+    pub(super) metrics: Arc<telemetry::Queue>,
+}
+
+/// An event that goes back as if it had not been taken.
+pub(super) fn untouched(claim: Claim) -> Outgoing {
+    Outgoing::PutBack(PutBack::untouched(claim))
+}
+
+impl Handling {
+    /// Handles events until there are no more, or until it is cancelled.
+    pub(super) async fn run(
+        self: Arc<Self>,
+        buffer: Arc<Buffer>,
+        cancel: Shutdown,
+        results: mpsc::Sender<Outgoing>,
+    ) {
+        while let Some(taken) = buffer.next().await {
+            let claim = taken.claim;
+            if !self.in_hand.is_ours(&claim) {
+                self.metrics.claims_lost.increment();
+                tracing::warn!(
+                    id = claim.id,
+                    "the claim of an event ran out while it waited; it is left to whoever takes it over"
+                );
+                self.in_hand.end(std::iter::once(claim));
+                continue;
+            }
+            // A cancelled handler is no failure: its event goes back as if it had not been taken.
+            let result = cancel.interrupts(self.handle(&taken)).await.unwrap_or_else(|| untouched(claim));
+            drop(taken);
+            if results.send(result).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn handle(&self, taken: &Taken) -> Outgoing {
+        let claim = taken.claim;
+        if let Some(limit) = self.limit
+            && claim.attempt > limit
+        {
+            let error = format!("given up after {limit} attempts: no worker lived long enough to finish it");
+            return self.give_up(taken, Ending::GivenUp, limit, error).await;
+        }
+        let event = match &taken.event {
+            Ok(event) => event,
+            Err(unreadable) => {
+                tracing::error!(id = claim.id, unreadable, "an event cannot be read, and has failed");
+                return self.give_up(taken, Ending::Failed, claim.attempt, unreadable.clone()).await;
+            }
+        };
+        let answer = self.deliver(taken, event).await;
+        match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
+            Settlement::Done => Outgoing::Finish(Finish { claim, ending: Ending::Completed, error: None }),
+            Settlement::Deferred { after } => {
+                Outgoing::PutBack(PutBack { after: Some(after), ..PutBack::untouched(claim) })
+            }
+            Settlement::Retry { after, error } => {
+                tracing::info!(
+                    id = claim.id,
+                    event_type = event.event_type(),
+                    attempt = claim.attempt,
+                    ?after,
+                    error,
+                    "an event failed and is tried again"
+                );
+                let (after, error) = (Some(after), Some(error));
+                Outgoing::PutBack(PutBack { after, error, counted: true, ..PutBack::untouched(claim) })
+            }
+            Settlement::Dead { error } => {
+                tracing::error!(
+                    id = claim.id,
+                    event_type = event.event_type(),
+                    attempt = claim.attempt,
+                    error,
+                    "an event has failed"
+                );
+                self.give_up(taken, Ending::Failed, claim.attempt, error).await
+            }
+        }
+    }
+
+    /// A copy goes to the dead letters before the log says FAILED: a crash in between writes another, and never none.
+    async fn give_up(&self, taken: &Taken, ending: Ending, attempts: u32, error: String) -> Outgoing {
+        if let Ok(event) = &taken.event
+            && self.in_hand.is_ours(&taken.claim)
+        {
+            self.burials.bury(event, attempts, &error, &self.metrics.letter_failed).await;
+        }
+        Outgoing::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
+    }
+
+    async fn deliver(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
+        let (entered, ready) = self.interceptors.before(event);
+        let answer = match ready {
+            Ok(()) => self.route_and_call(taken, event).await,
+            Err(failure) => Err(failure),
+        };
+        self.interceptors.after(entered, event, answer.as_ref().err());
+        answer
+    }
+
+    async fn route_and_call(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
+        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+            return Err(unroutable(event));
+        };
+        let waited = (SystemClock.now() - taken.created_at).to_std().unwrap_or_default();
+        self.metrics.waiting_time.record(waited);
+        let mut delivery = Delivery::first(event.clone()).attempt(taken.claim.attempt);
+        delivery.since = taken.created_at;
+        let began = SystemClock.ticks();
+        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        self.metrics.handling.record(SystemClock.ticks().since(began));
+        route.answered(&answer);
+        answer
+    }
+}
+
+fn unroutable(event: &Event) -> Failure {
+    let told = match event.event_type() {
+        "" => "no handler is registered for events without a type".to_owned(),
+        event_type => format!("no handler is registered for event type {event_type}"),
+    };
+    Failure::permanent("unroutable", told)
+}
