@@ -58,6 +58,7 @@ impl Handling {
             // A cancelled handler is no failure: its event goes back as if it had not been taken.
             let result = cancel.interrupts(self.handle(&taken)).await.unwrap_or_else(|| untouched(claim));
             drop(taken);
+            buffer.was_handled();
             if results.send(result).await.is_err() {
                 return;
             }

@@ -168,6 +168,10 @@ impl Lane {
         (!was_busy).then(|| LanePass(self.0.clone()))
     }
 
+    fn is_busy(&self) -> bool {
+        self.0.is_busy.load(Ordering::Acquire)
+    }
+
     async fn freed(&self) {
         self.0.freed.notified().await;
     }

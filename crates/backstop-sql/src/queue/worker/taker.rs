@@ -51,8 +51,8 @@ struct Look {
     found: bool,
     /// Whether there may be more at once.
     more: bool,
-    /// How long it is until the next event becomes due.
-    next_due: Option<Duration>,
+    /// How long it is until another event can be taken, as far as that is known.
+    next: Option<Duration>,
 }
 
 impl Taker {
@@ -68,20 +68,21 @@ impl Taker {
                 continue;
             }
             let now = SystemClock.ticks();
-            let handled = self.buffer.take_out_count();
+            let handled = self.buffer.handled();
             if handled > 0 {
                 pace.handled(handled, now.since(filled_at));
             }
-            let looked = shutdown.interrupts(self.look(pace.target(), &mut times)).await;
+            // Not interrupted: what the database has just given us would be nobody's until it is abandoned.
+            let looked = unless_late(&shutdown, self.look(pace.target(), &mut times)).await;
             filled_at = SystemClock.ticks();
             let Some(looked) = looked else { break };
             match looked {
-                Ok(Look { found, more, next_due }) => {
+                Ok(Look { found, more, next }) => {
                     self.went_well();
                     rest.after_a_look(found);
                     if !more {
                         let hears = self.woken.hears.load(Ordering::Acquire);
-                        let _ = shutdown.interrupts(self.wait(rest.length(next_due, hears))).await;
+                        let _ = shutdown.interrupts(self.wait(rest.length(next, hears))).await;
                     }
                 }
                 Err(error) => {
@@ -137,11 +138,23 @@ impl Taker {
         } else {
             more = true;
         }
-        let next_due = if more { None } else { self.tables.next_due(At::Database).await? };
-        if next_due.is_some() {
-            times.due = now; // by the database's clock, so it is asked when this rest is over
+        let next = if more { None } else { self.next(times, now, found).await? };
+        Ok(Look { found, more, next })
+    }
+
+    /// How long it is until another event can be taken, as far as that is known.
+    async fn next(&self, times: &mut Times, now: Tick, found: bool) -> Result<Option<Duration>, Error> {
+        let ahead = self.tables.ahead(At::Database, self.timeout).await?;
+        // While one that was taken over is handled the others wait, and whoever finishes it says so.
+        let abandoned = ahead.abandoned.filter(|_| !self.lane.is_busy());
+        let next = [ahead.due, abandoned].into_iter().flatten().min();
+        if next.is_some() {
+            // By the database's clock, so it is asked when this rest is over.
+            times.due = now;
+            times.abandoned = times.abandoned.min(now + LOOK_FOR_DUE);
         }
-        Ok(Look { found, more, next_due })
+        // What could be taken and was not is locked by somebody.
+        Ok(next.map(|next| if found { next } else { next.max(LOOK_FOR_DUE) }))
     }
 
     fn wanted(&self, target: usize) -> u32 {
@@ -191,5 +204,17 @@ impl Taker {
             lane: lane.take(),
         });
         self.buffer.push(taken.collect());
+    }
+}
+
+/// A look, even if it is time to end; given up if it takes much longer than that.
+async fn unless_late<T>(shutdown: &Shutdown, look: impl Future<Output = T>) -> Option<T> {
+    let late = async {
+        shutdown.begun().await;
+        tokio::time::sleep(super::LAST_WORDS).await;
+    };
+    tokio::select! {
+        looked = look => Some(looked),
+        () = late => None,
     }
 }
