@@ -78,6 +78,12 @@ impl Terms {
     pub(super) fn enough(self) -> Duration {
         self.renew_every() * 2
     }
+
+    /// A claim that has less than this left is renewed when the others are: a third of its time is over, or it would not have
+    /// [enough](Self::enough) left until the next time. Renewing it sooner costs a write and gains nothing.
+    pub(super) fn fresh(self) -> Duration {
+        (self.timeout * 2 / 3).max(self.enough() + self.renew_every())
+    }
 }
 
 /// Renews claims: in the background, and at once where one would run out under its handler.
@@ -134,8 +140,8 @@ impl Renewer {
 impl Renews for Renewer {
     fn renew_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let living = self.leases.ledger().living(SystemClock.ticks());
-            for rows in living.chunks(TOGETHER) {
+            let aging = self.leases.ledger().aging(SystemClock.ticks());
+            for rows in aging.chunks(TOGETHER) {
                 if !self.renew(rows).await {
                     return;
                 }
@@ -144,7 +150,7 @@ impl Renews for Renewer {
     }
 
     fn claims(&self) -> usize {
-        self.leases.ledger().living(SystemClock.ticks()).len()
+        self.leases.ledger().claims()
     }
 }
 
@@ -174,5 +180,17 @@ mod tests {
     fn claims_are_renewed_three_times_before_the_shorter_term_is_over() {
         let terms = Terms { hot_grace: Duration::from_secs(30), timeout: Duration::from_secs(300) };
         assert_eq!(terms.renew_every(), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_claim_is_renewed_when_a_third_of_it_is_over_and_always_has_enough_left_to_begin() {
+        let seconds = Duration::from_secs;
+        let fresh = |hot_grace, timeout| Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) }.fresh();
+        assert_eq!(fresh(30, 300), seconds(200));
+        assert_eq!(fresh(30, 30), seconds(30), "each time");
+        for (hot_grace, timeout) in [(30, 300), (3, 5), (20, 20), (100, 60)] {
+            let terms = Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) };
+            assert!(terms.fresh() >= terms.renew_every() + terms.enough());
+        }
     }
 }

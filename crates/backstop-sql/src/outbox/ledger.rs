@@ -320,12 +320,20 @@ impl Ledger {
 
 /// Claims.
 impl Ledger {
-    /// Those that have not run out, those that run out first come first. One that has run out must not be taken back
-    /// from the node that has it now.
-    pub(super) fn living(&self, now: Tick) -> Vec<Claimed> {
-        let mut living: Vec<_> = self.claimed().filter(|(hand, _)| now < hand.good_until).collect();
-        living.sort_by_key(|(hand, _)| hand.good_until);
-        living.into_iter().map(|(hand, claim)| (hand.hold.id.clone(), claim.clone())).collect()
+    /// Those that are to be renewed, those that run out first come first. One that has run out must not be taken back from the
+    /// node that has it now.
+    pub(super) fn aging(&self, now: Tick) -> Vec<Claimed> {
+        let Some(terms) = self.terms else { return Vec::new() };
+        let fresh_until = now + terms.fresh();
+        let is_aging = |hand: &Hand| now < hand.good_until && hand.good_until < fresh_until;
+        let mut aging: Vec<_> = self.claimed().filter(|(hand, _)| is_aging(hand)).collect();
+        aging.sort_by_key(|(hand, _)| hand.good_until);
+        aging.into_iter().map(|(hand, claim)| (hand.hold.id.clone(), claim.clone())).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn claims(&self) -> usize {
+        self.claimed().count()
     }
 
     fn claimed(&self) -> impl Iterator<Item = (&Hand, &Claim)> {
