@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::{Clock, SystemClock};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::lease::Leases;
@@ -91,6 +92,8 @@ pub(super) struct Renewer {
     store: Arc<dyn Store>,
     leases: Leases,
     terms: Terms,
+    /// Held while claims are renewed that somebody waits for: others who wait may be among them.
+    awaited: Mutex<()>,
 }
 
 /// This many claims are renewed at once: those that are renewed count even if there is no time left for the rest.
@@ -98,14 +101,33 @@ const TOGETHER: usize = 500;
 
 impl Renewer {
     pub(super) fn new(store: Arc<dyn Store>, leases: Leases, terms: Terms) -> Self {
-        Self { store, leases, terms }
+        Self { store, leases, terms, awaited: Mutex::default() }
     }
 
     /// Renews a claim at once.
     pub(super) async fn renew_now(self: &Arc<Self>, claim: Claimed) {
         // Where a handler that blocks cannot hold it up, and the connection with it.
         let renewer = self.clone();
-        let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
+        let _ = aside::spawn(async move { renewer.renew_with_next(claim).await }).await;
+    }
+
+    /// Renews a claim, and with it those that run out next. A node that has more claims than it can renew in time would
+    /// otherwise renew them one by one, each when its event is to be handled, and fall behind even more.
+    async fn renew_with_next(&self, claim: Claimed) {
+        let _turn = self.awaited.lock().await;
+        let now = SystemClock.ticks();
+        let rows = {
+            let ledger = self.leases.ledger();
+            if ledger.still_aging(std::slice::from_ref(&claim), now).is_empty() {
+                return;
+            }
+            let mut rows = ledger.aging(now, TOGETHER - 1);
+            if !rows.contains(&claim) {
+                rows.push(claim);
+            }
+            rows
+        };
+        self.renew(&rows).await;
     }
 
     /// Renews claims, and returns whether the database answered.
@@ -140,9 +162,11 @@ impl Renewer {
 impl Renews for Renewer {
     fn renew_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let aging = self.leases.ledger().aging(SystemClock.ticks());
+            let aging = self.leases.ledger().aging(SystemClock.ticks(), usize::MAX);
             for rows in aging.chunks(TOGETHER) {
-                if !self.renew(rows).await {
+                // Somebody may have waited for them, or have handled their events meanwhile.
+                let rows = self.leases.ledger().still_aging(rows, SystemClock.ticks());
+                if !rows.is_empty() && !self.renew(&rows).await {
                     return;
                 }
             }

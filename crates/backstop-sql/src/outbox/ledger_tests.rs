@@ -49,14 +49,16 @@ fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
     let later = now + SECOND * 30;
     let (hot, cold) = (hold("hot", 1), hold("cold", 1));
     assert!(ledger.has_run_out(&hot, later) && !ledger.has_run_out(&cold, later));
-    assert_eq!(ledger.aging(later), [], "one has run out, and the other is fresh");
-    assert_eq!(ledger.aging(now + SECOND * 101), [claimed("cold", 1)], "a third of its time is over");
+    assert_eq!(ledger.aging(later, 9), [], "one has run out, and the other is fresh");
+    assert_eq!(ledger.aging(now + SECOND * 101, 9), [claimed("cold", 1)], "a third of its time is over");
     ledger.renewed(&[claimed("hot", 1)], later + SECOND * 300);
     assert!(!ledger.has_run_out(&hot, later));
     ledger.renewed(&[claimed("hot", 1)], later);
     assert!(!ledger.has_run_out(&hot, later), "an earlier answer that comes late takes nothing back");
     let both = [claimed("cold", 1), claimed("hot", 1)];
-    assert_eq!(ledger.aging(later + SECOND * 101), both, "what runs out first in front");
+    assert_eq!(ledger.aging(later + SECOND * 101, 9), both, "what runs out first in front");
+    assert_eq!(ledger.aging(later + SECOND * 101, 1), both[..1]);
+    assert_eq!(ledger.still_aging(&both, now + SECOND * 101), both[..1], "the other was renewed");
     assert_eq!(ledger.lost(&[claimed("hot", 2), claimed("unknown", 1)], later), 0);
     assert!(!ledger.has_run_out(&hot, later));
     assert_eq!(ledger.lost(&[claimed("hot", 1)], later), 1);
@@ -158,7 +160,7 @@ fn whoever_held_an_id_before_it_was_taken_again_has_no_part_in_it_any_more() {
     ledger.abandon(before.clone());
     assert_eq!(ledger.readiness(&after, 0, now), Readiness::Ready);
     assert!(ledger.to_give_back().is_empty());
-    assert_eq!(ledger.aging(now + SECOND * 299), [claimed("a", 2)]);
+    assert_eq!(ledger.aging(now + SECOND * 299, 9), [claimed("a", 2)]);
     assert_eq!(ledger.claims(), 1);
 }
 
@@ -332,7 +334,7 @@ impl World {
     }
 
     fn renew(&mut self) {
-        let aging = self.ledger.aging(self.now);
+        let aging = self.ledger.aging(self.now, usize::MAX);
         self.ledger.renewed(&aging, self.now + TERMS.timeout);
         for (id, claim) in aging {
             let held = self.hands.get_mut(&*id).filter(|held| held.claim == claim && !held.lost);
