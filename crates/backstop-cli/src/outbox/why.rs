@@ -116,12 +116,7 @@ impl Route {
 const REST: &str = "*";
 
 /// What can be done, a sentence to a line.
-fn advice(
-    found: &Whereabouts,
-    state: &EventState,
-    outbox: &Outbox,
-    route: Option<&Route>,
-) -> Vec<String> {
+fn advice(found: &Whereabouts, state: &EventState, outbox: &Outbox, route: Option<&Route>) -> Vec<String> {
     let name = &outbox.name;
     let mut lines = Vec::new();
     let pending = !matches!(state, EventState::Dead { .. } | EventState::Done { .. });

@@ -186,12 +186,16 @@ async fn a_target_that_answers_nothing_for_5_s_is_unavailable_while_its_requests
     // Others are answered meanwhile, so it is this one.
     let mut slow = target.admit(["2"]).ok().unwrap();
     ask(&target, "3", Verdict::Done).unwrap();
-    let _ = tokio::time::timeout(6 * SECOND, slow.watch(std::future::pending::<()>(), std::future::pending())).await;
+    let _ =
+        tokio::time::timeout(6 * SECOND, slow.watch(std::future::pending::<()>(), std::future::pending()))
+            .await;
     assert_eq!(target.status(), Status::Available);
 
     // Given up, it says nothing any more.
     let mut waiting = target.admit(["4"]).ok().unwrap();
-    let _ = tokio::time::timeout(6 * SECOND, waiting.watch(std::future::pending::<()>(), std::future::pending())).await;
+    let _ =
+        tokio::time::timeout(6 * SECOND, waiting.watch(std::future::pending::<()>(), std::future::pending()))
+            .await;
     assert!(refused(&target).is_some());
     drop(waiting);
     assert_eq!(refused(&target), None);

@@ -209,7 +209,8 @@ mod tests {
     #[test]
     fn a_claim_is_renewed_when_a_third_of_it_is_over_and_always_has_enough_left_to_begin() {
         let seconds = Duration::from_secs;
-        let fresh = |hot_grace, timeout| Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) }.fresh();
+        let fresh =
+            |hot_grace, timeout| Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) }.fresh();
         assert_eq!(fresh(30, 300), seconds(200));
         assert_eq!(fresh(30, 30), seconds(30), "each time");
         for (hot_grace, timeout) in [(30, 300), (3, 5), (20, 20), (100, 60)] {

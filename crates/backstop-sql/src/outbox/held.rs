@@ -345,7 +345,8 @@ impl HeldRoutes {
         let own = held.next_probe(SystemClock.ticks()).and_then(|wait| after(SystemClock.now(), wait));
         // A target that names a time is not probed before it, and a disabled one not at all.
         let next_probe = own.filter(|_| !target.is_some_and(Target::is_disabled));
-        let next_probe = next_probe.max(paused.and_then(|paused| paused.next_probe).filter(|_| next_probe.is_some()));
+        let next_probe =
+            next_probe.max(paused.and_then(|paused| paused.next_probe).filter(|_| next_probe.is_some()));
         let target = target.map(|target| target.name().to_owned());
         Some(Paused { target, next_probe, ..Paused::since(held.since, "held", held.why.clone()) })
     }

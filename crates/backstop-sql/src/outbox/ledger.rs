@@ -334,7 +334,8 @@ impl Ledger {
 
     /// Which of these are still to be renewed.
     pub(super) fn still_aging(&self, rows: &[Claimed], now: Tick) -> Vec<Claimed> {
-        let hand = |(id, claim): &Claimed| self.hands.get(id).filter(|hand| hand.claim.as_ref() == Some(claim));
+        let hand =
+            |(id, claim): &Claimed| self.hands.get(id).filter(|hand| hand.claim.as_ref() == Some(claim));
         let is_aging = |row: &&Claimed| hand(row).is_some_and(|hand| self.is_aging(hand, now));
         rows.iter().filter(is_aging).cloned().collect()
     }

@@ -10,8 +10,8 @@ use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure, Handler, Outcome};
 use backstop_sql::outbox::{Builder, MultiNode};
 use backstop_sql::{Outbox, Supported};
-use backstop_testkit::{eventually, eventually_within};
 use backstop_testkit::handlers::Recording;
+use backstop_testkit::{eventually, eventually_within};
 
 use crate::harness::{DEAD, DONE, Database, NEVER, NEW, Shop, order, shop};
 

@@ -49,7 +49,8 @@ impl<DB: Database> Process<DB> {
     where
         Builder<DB, M>: Send,
     {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (options, server) = (shop.pool.options().clone(), (*shop.pool.connect_options()).clone());
         let outbox = runtime.spawn(async move {
             let pool = options.connect_with(server).await.unwrap();
