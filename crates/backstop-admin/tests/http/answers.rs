@@ -108,7 +108,11 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             retrying: Count::exactly(0),
             dead: Count::up_to(100, 250),
             oldest_due: Some(now),
-            paused: Some(Paused { state: "unavailable", why: hostile.into(), since: now }),
+            paused: Some(Paused {
+                target: Some(hostile.into()),
+                next_probe: Some(now),
+                ..Paused::since(now, "unavailable", hostile)
+            }),
         }],
         times: vec![Times { name: "waiting", meaning: "Due.", bounds: &[0.5, 1.0], counts: vec![4, 0, 1] }],
         ..report(hostile, Health::Up)
@@ -138,7 +142,9 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             "retrying": {"events": 0, "capped": false},
             "dead": {"events": 100, "capped": true},
             "oldest_due": now,
-            "paused": {"state": "unavailable", "why": hostile, "since": now},
+            "paused": {
+                "state": "unavailable", "why": hostile, "since": now, "target": hostile, "next_probe": now,
+            },
         }],
         "times": [{"name": "waiting", "meaning": "Due.", "bounds": [0.5, 1.0], "counts": [4, 0, 1]}],
     }]);

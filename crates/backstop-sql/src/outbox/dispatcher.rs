@@ -261,7 +261,7 @@ impl Delivering {
         let began = SystemClock.ticks();
         let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
         self.metrics.dispatch_duration.record(SystemClock.ticks().since(began));
-        route.answered(&answer);
+        route.answered(event.id(), &answer);
         answer
     }
 }

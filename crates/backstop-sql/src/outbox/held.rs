@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backstop_core::clock::Tick;
+use backstop_core::clock::{Tick, after};
 use backstop_core::failure::Kind;
 use backstop_core::inspect::Paused;
 use backstop_core::suspects::Suspects;
+use backstop_core::target::Target;
 use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
 use tokio::sync::Notify;
 
@@ -72,6 +73,13 @@ struct HeldRoute {
 pub(super) struct Probe {
     pub(super) route: Arc<str>,
     pub(super) after: Option<Place>,
+}
+
+impl HeldRoute {
+    /// How long it is until it is probed; none while a probe is on its way.
+    fn next_probe(&self, now: Tick) -> Option<Duration> {
+        (self.probing_until <= now).then(|| self.probe_at.since(now))
+    }
 }
 
 impl Held {
@@ -240,11 +248,7 @@ impl HeldRoutes {
             // It began before the route was held, or while it was open: only a probe says that it is back.
             _ if !queued.probe => {}
             // What is first in order has been delivered, so the others may follow.
-            _ if self.0.strict_order => {
-                for (route, _) in self.all() {
-                    self.open(&route);
-                }
-            }
+            _ if self.0.strict_order => self.all().iter().for_each(|route| self.open(route)),
             _ => self.open(&route.name),
         }
         Some(answer)
@@ -259,7 +263,7 @@ impl HeldRoutes {
         let route = self.0.registry.route(event.aggregate_type(), event.event_type());
         match route {
             Some(route) if !self.0.strict_order => self.later(&route.name),
-            _ => self.all().iter().for_each(|(route, _)| self.later(route)),
+            _ => self.all().iter().for_each(|route| self.later(route)),
         }
     }
 
@@ -332,20 +336,27 @@ impl HeldRoutes {
 
     /// Why the events of a route are not handled now, if they are not.
     pub(super) fn paused(&self, route: &str) -> Option<Paused> {
+        let route = self.0.registry.named(route)?;
+        // Asked before the lock: the target has one of its own.
+        let paused = route.paused();
         let held = self.lock();
-        match held.routes.get(route) {
-            Some(held) => Some(Paused { state: "held", why: held.why.clone(), since: held.since }),
-            None => self.0.registry.paused(route),
-        }
+        let Some(held) = held.routes.get(&route.name) else { return paused };
+        let target = backstop_core::Handler::target(&route.handler);
+        let own = held.next_probe(SystemClock.ticks()).and_then(|wait| after(SystemClock.now(), wait));
+        // A target that names a time is not probed before it, and a disabled one not at all.
+        let next_probe = own.filter(|_| !target.is_some_and(Target::is_disabled));
+        let next_probe =
+            next_probe.max(paused.and_then(|paused| paused.next_probe).filter(|_| next_probe.is_some()));
+        let target = target.map(|target| target.name().to_owned());
+        Some(Paused { target, next_probe, ..Paused::since(held.since, "held", held.why.clone()) })
     }
 
-    /// The routes that are held, each with why.
-    pub(super) fn all(&self) -> Vec<(Arc<str>, String)> {
+    /// The names of the routes that are held, in their order.
+    pub(super) fn all(&self) -> Vec<Arc<str>> {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut all: Vec<_> =
-            self.lock().routes.iter().map(|(route, held)| (route.clone(), held.why.clone())).collect();
+        let mut all: Vec<_> = self.lock().routes.keys().cloned().collect();
         all.sort();
         all
     }

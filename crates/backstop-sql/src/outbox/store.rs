@@ -9,6 +9,7 @@ mod sql_store;
 mod statements;
 pub(crate) mod words;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,9 +120,16 @@ pub struct Born {
     pub owner: Arc<str>,
     /// How old the claim is made to look, so that it expires sooner than one of the poller's.
     pub age: Duration,
+    /// The ids of rows that are inserted without a claim all the same: they are left to the poller.
+    pub except: HashSet<String>,
 }
 
 impl Born {
+    /// A claim on every row that is inserted.
+    pub fn by(owner: impl Into<Arc<str>>, age: Duration) -> Self {
+        Self { owner: owner.into(), age, except: HashSet::new() }
+    }
+
     /// The claim that such a row is delivered under: its number is the column's default.
     pub fn claim(&self) -> Claim {
         Claim { owner: self.owner.clone(), seq: 0 }

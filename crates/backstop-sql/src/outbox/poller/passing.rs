@@ -142,7 +142,7 @@ impl Cycle {
         }
         match self.read(1, None, None).await?.pop() {
             Some(row) => self.send_probe(held, &due[0].route, row).await?,
-            None => held.all().iter().for_each(|(route, _)| held.nothing_waits(route)),
+            None => held.all().iter().for_each(|route| held.nothing_waits(route)),
         }
         Ok(())
     }

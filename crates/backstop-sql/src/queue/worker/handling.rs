@@ -142,7 +142,7 @@ impl Handling {
         let began = SystemClock.ticks();
         let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
         self.metrics.handling.record(SystemClock.ticks().since(began));
-        route.answered(&answer);
+        route.answered(event.id(), &answer);
         answer
     }
 }

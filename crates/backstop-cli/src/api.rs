@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backstop_core::config::Secret;
+use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
@@ -14,7 +15,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::args::Reach;
+use crate::args::Config;
 use crate::config;
 
 /// How long an answer may take. A component may take two seconds to report.
@@ -26,18 +27,30 @@ const LIMIT: usize = 16 * 1024 * 1024;
 /// Where the token is, unless a flag says otherwise.
 const TOKEN: &str = "env:BACKSTOP_TOKEN";
 
-pub(super) struct Api {
+/// How the daemon is reached.
+#[derive(Debug, Args)]
+pub(crate) struct Reach {
+    /// Where the daemon's dashboard is, in place of `server.address` of the settings file.
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// The access token, `env:NAME` or `file:PATH`. Without the flag it is the variable `BACKSTOP_TOKEN`, where it is set.
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) token: Option<String>,
+}
+
+pub(crate) struct Api {
     /// Host and port, as the `Host` header has them.
     authority: String,
     token: Option<Secret>,
 }
 
 impl Api {
-    pub(super) fn of(reach: &Reach) -> anyhow::Result<Self> {
+    /// The settings file is read only where no URL is given.
+    pub(crate) fn of(reach: &Reach, config: &Config) -> anyhow::Result<Self> {
         let authority = if let Some(url) = &reach.url {
             authority_of(url)?
         } else {
-            let (settings, _) = config::load(&reach.config.config)?.settings()?;
+            let (settings, _) = config::load(&config.config)?.settings()?;
             authority_in(&settings.server)?
         };
         let token = match &reach.token {
@@ -48,15 +61,23 @@ impl Api {
         Ok(Self { authority, token: token.map(Secret::from) })
     }
 
-    pub(super) fn url(&self) -> String {
+    fn url(&self) -> String {
         format!("http://{}", self.authority)
     }
 
-    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+    async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    pub(super) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+    /// The components of the daemon, as it reports them.
+    pub(crate) async fn components(&self) -> anyhow::Result<Vec<Value>> {
+        match self.get("/api/v1/components").await? {
+            Value::Array(all) => Ok(all),
+            _ => bail!("{} answers, but not as the daemon does", self.url()),
+        }
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         self.ask(Method::POST, path, body.to_string().into()).await
     }
 
