@@ -1,5 +1,7 @@
 //! The flags of `backstop target`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use crate::args::Config;
@@ -37,6 +39,10 @@ pub(crate) struct Reach {
     /// Where the daemon's dashboard is, in place of `server.address` of the settings file; no file is read then.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Root certificates in PEM form, one of which must vouch for a daemon with TLS; those of the system count too, and
+    /// those in `server.tls` of the settings file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// The access token, `env:NAME` or `file:PATH`. Without the flag it is the variable `BACKSTOP_TOKEN`, where it is set.
     #[arg(long, value_name = "SECRET")]
     pub(crate) token: Option<String>,

@@ -2,6 +2,7 @@
 
 mod api;
 mod args;
+mod tls;
 
 use anyhow::bail;
 use serde_json::{Value, json};
