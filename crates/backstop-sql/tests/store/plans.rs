@@ -250,6 +250,11 @@ database_suite! {
                 other => check(other, "a part of the list of the dead", index, &narrowed),
             }
         }
+        for filter in [DeadFilter::default(), narrow] {
+            for statement in it.store.count_dead_statements(&filter, 100) {
+                check(it.kind, "a count of the oldest dead", index, &plan(&it, statement).await);
+            }
+        }
         for clock in [at(5_000), At::Database] {
             let one = plan(&it, it.store.whereabouts_statement(clock, "dead00000500")).await;
             check_that_it_reads_one(it.kind, &one);

@@ -338,6 +338,33 @@ impl Statements<'_> {
         self.sql("select count(*) from {table} where {dead}", &[("dead", &dead)])
     }
 
+    /// Counts those that match among the oldest dead rows, and looks at no others, however few match.
+    pub(super) fn count_oldest_dead(&self, filter: &DeadFilter, cap: u32) -> Statement {
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        self.sql(
+            "select count(*) from (select event_id, status, event_type, aggregate_type, aggregate_id, created_at, done_at, \
+             last_error from {table}{hint} where {is_dead} order by created_at, event_id limit {cap}) as oldest \
+             where {dead}",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+                ("cap", &i64::from(cap)),
+                ("dead", &dead),
+            ],
+        )
+    }
+
+    /// When the dead row was created that is the last in the order of creation.
+    pub(super) fn newest_dead(&self) -> Statement {
+        self.sql(
+            "select created_at from {table}{hint} where {is_dead} order by created_at desc, event_id desc limit 1",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+            ],
+        )
+    }
+
     /// Adds the condition that rows are dead and match.
     fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
         let DeadFilter { event_type, aggregate_type, aggregate_id, ids, .. } = filter;
