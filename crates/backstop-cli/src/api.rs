@@ -1,6 +1,9 @@
 //! The API of a daemon that runs, asked by a command.
 
+mod tls;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,14 +12,17 @@ use clap::Args;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::args::Config;
 use crate::config;
+use tls::Tls;
 
 /// How long an answer may take. A component may take two seconds to report.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -33,36 +39,51 @@ pub(crate) struct Reach {
     /// Where the daemon's dashboard is, in place of `server.address` of the settings file.
     #[arg(long, value_name = "URL")]
     pub(crate) url: Option<String>,
+    /// Root certificates in PEM form, one of which must vouch for a daemon with TLS; those of the system count too, and
+    /// those in `server.tls` of the settings file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
     /// The access token, `env:NAME` or `file:PATH`. Without the flag it is the variable `BACKSTOP_TOKEN`, where it is set.
     #[arg(long, value_name = "SECRET")]
     pub(crate) token: Option<String>,
 }
 
 pub(crate) struct Api {
-    /// Host and port, as the `Host` header has them.
-    authority: String,
+    authority: Authority,
+    tls: Option<Tls>,
     token: Option<Secret>,
 }
 
 impl Api {
     /// The settings file is read only where no URL is given.
     pub(crate) fn of(reach: &Reach, config: &Config) -> anyhow::Result<Self> {
-        let authority = if let Some(url) = &reach.url {
-            authority_of(url)?
+        let (is_https, authority, own) = if let Some(url) = &reach.url {
+            let (is_https, authority) = address_of(url)?;
+            (is_https, authority, None)
         } else {
             let (settings, _) = config::load(&config.config)?.settings()?;
-            authority_in(&settings.server)?
+            let authority = authority_in(&settings.server)?;
+            let own = settings.server.tls.certificate;
+            (own.is_some(), authority, own)
+        };
+        let tls = match (is_https, &reach.ca) {
+            (true, ca) => Some(Tls::trusting(ca.as_deref(), own.as_ref().map(Secret::reveal))?),
+            (false, Some(_)) => {
+                bail!("--ca is for a daemon with TLS, and http://{authority} is asked without")
+            }
+            (false, None) => None,
         };
         let token = match &reach.token {
             Some(token) => Some(config::secret(token).context("--token cannot be used")?),
             // Without tokens anybody on this machine may look.
             None => config::secret(TOKEN).ok(),
         };
-        Ok(Self { authority, token: token.map(Secret::from) })
+        Ok(Self { authority, tls, token: token.map(Secret::from) })
     }
 
     fn url(&self) -> String {
-        format!("http://{}", self.authority)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
     }
 
     async fn get(&self, path: &str) -> anyhow::Result<Value> {
@@ -100,12 +121,17 @@ impl Api {
     }
 
     async fn exchange(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<(StatusCode, Bytes)> {
-        let nobody = || format!("cannot reach {}; is `backstop serve` running there?", self.url());
-        let stream = TcpStream::connect(&self.authority).await.with_context(nobody)?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.with_context(nobody)?;
-        let talking = tokio::spawn(connection);
-        let mut request = Request::builder().method(method).uri(path).header(HOST, &self.authority);
+        let request = self.request(method, path, body)?;
+        let stream = TcpStream::connect(self.authority.as_str()).await.with_context(|| self.nobody())?;
+        let Some(tls) = &self.tls else { return self.converse(stream, request).await };
+        match tls.agree(self.authority.host(), stream).await {
+            Ok(stream) => self.converse(stream, request).await,
+            Err(why) => bail!("{} {why}", self.url()),
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> anyhow::Result<Request<Full<Bytes>>> {
+        let mut request = Request::builder().method(method).uri(path).header(HOST, self.authority.as_str());
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
@@ -116,8 +142,29 @@ impl Api {
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        let request = request.body(Full::new(body)).context("the request cannot be made")?;
-        let answer = sender.send_request(request).await.with_context(nobody)?;
+        request.body(Full::new(body)).context("the request cannot be made")
+    }
+
+    async fn converse<S>(
+        &self,
+        stream: S,
+        request: Request<Full<Bytes>>,
+    ) -> anyhow::Result<(StatusCode, Bytes)>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+            .await
+            .with_context(|| self.nobody())?;
+        let talking = tokio::spawn(connection);
+        let answer = match sender.send_request(request).await {
+            // What a server with TLS answers to plain HTTP.
+            Err(error) if self.tls.is_none() && (error.is_parse() || error.is_incomplete_message()) => bail!(
+                "{} does not speak plain HTTP; with `server.tls` the address of a daemon begins with https://",
+                self.url()
+            ),
+            answer => answer.with_context(|| self.nobody())?,
+        };
         let code = answer.status();
         let read = Limited::new(answer.into_body(), LIMIT).collect().await;
         talking.abort();
@@ -126,31 +173,38 @@ impl Api {
             Err(error) => bail!("the answer of {} cannot be read: {error}", self.url()),
         }
     }
+
+    fn nobody(&self) -> String {
+        format!("cannot reach {}; is `backstop serve` running there?", self.url())
+    }
 }
 
-/// The host and port of a URL, which the daemon's page has: no path, no password, no TLS.
-fn authority_of(url: &str) -> anyhow::Result<String> {
+/// Whether a URL asks for TLS, and its host and port: the daemon's page has no path and no password.
+fn address_of(url: &str) -> anyhow::Result<(bool, Authority)> {
     let rule = "--url must be the address of the dashboard, such as http://127.0.0.1:7878, without a path";
-    let Some(rest) = url.strip_prefix("http://") else {
-        bail!(
-            "{rule}; this command does not speak TLS: with `server.tls`, ask with curl, as the guide \"Why is my event not delivered?\" shows"
-        )
+    let (is_https, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+        (Some(rest), _) => (false, rest),
+        (_, Some(rest)) => (true, rest),
+        (None, None) => bail!("{rule}"),
     };
-    let authority = rest.strip_suffix('/').unwrap_or(rest);
-    let Ok(parsed) = authority.parse::<hyper::http::uri::Authority>() else { bail!("{rule}") };
-    if authority.contains('@') || parsed.host().is_empty() {
+    let text = rest.strip_suffix('/').unwrap_or(rest);
+    let Ok(authority) = text.parse::<Authority>() else { bail!("{rule}") };
+    if text.contains('@') || authority.host().is_empty() {
         bail!("{rule}");
     }
-    match (parsed.port_u16(), authority == parsed.host()) {
-        (Some(_), _) => Ok(authority.to_owned()),
-        (None, true) => Ok(format!("{authority}:80")),
+    match (authority.port_u16(), text == authority.host()) {
+        (Some(_), _) => Ok((is_https, authority)),
+        (None, true) => {
+            let port = if is_https { 443 } else { 80 };
+            Ok((is_https, format!("{text}:{port}").parse().context(rule)?))
+        }
         // What stands behind the colon is no port.
         (None, false) => bail!("{rule}"),
     }
 }
 
 /// The address that the settings give the daemon, as this machine reaches it.
-fn authority_in(server: &backstop_admin::Config) -> anyhow::Result<String> {
+fn authority_in(server: &backstop_admin::Config) -> anyhow::Result<Authority> {
     if !server.enabled {
         bail!("server.enabled is false in the settings file, so the daemon cannot be asked");
     }
@@ -164,7 +218,7 @@ fn authority_in(server: &backstop_admin::Config) -> anyhow::Result<String> {
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         });
     }
-    Ok(address.to_string())
+    address.to_string().parse().context("server.address cannot be asked")
 }
 
 #[cfg(test)]
@@ -173,24 +227,28 @@ mod tests {
 
     #[test]
     fn a_url_is_scheme_host_and_port() {
-        for (url, authority) in [
-            ("http://127.0.0.1:7878", "127.0.0.1:7878"),
-            ("http://localhost:7878/", "localhost:7878"),
-            ("http://backstop.example", "backstop.example:80"),
-            ("http://[::1]:7878", "[::1]:7878"),
+        for (url, is_https, authority) in [
+            ("http://127.0.0.1:7878", false, "127.0.0.1:7878"),
+            ("http://localhost:7878/", false, "localhost:7878"),
+            ("http://backstop.example", false, "backstop.example:80"),
+            ("http://[::1]:7878", false, "[::1]:7878"),
+            ("https://backstop.example", true, "backstop.example:443"),
+            ("https://[::1]", true, "[::1]:443"),
         ] {
-            assert_eq!(authority_of(url).unwrap(), authority);
+            assert_eq!(address_of(url).unwrap(), (is_https, authority.parse().unwrap()));
         }
         for url in [
             "",
             "127.0.0.1:7878",
-            "https://h",
+            "ftp://h",
+            "https://",
             "http://",
             "http://u:hunter2@h",
+            "https://u:hunter2@h",
             "http://h/path",
             "http://h:x",
         ] {
-            let told = authority_of(url).unwrap_err().to_string();
+            let told = address_of(url).unwrap_err().to_string();
             assert!(told.starts_with("--url must be") && !told.contains("hunter2"), "{url}: {told}");
         }
     }

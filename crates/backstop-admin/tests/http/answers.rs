@@ -63,16 +63,22 @@ async fn alive_is_who_answers_and_ready_is_who_has_started_and_can_work() {
 }
 
 #[tokio::test]
-async fn alive_is_said_also_where_too_much_is_asked() {
-    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+async fn those_who_ask_how_it_is_are_answered_also_where_too_much_is_asked() {
+    let dashboard = Open::new(Admin::new().metrics(String::new).watch(Arc::new(Hanging))).await;
     let mut asking = Vec::new();
     for _ in 0..40 {
         let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
-        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /api/v1/components HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         asking.push(stream);
     }
-    while !dashboard.get("/metrics").await.body.contains("too many requests") {}
+    while !dashboard.get("/").await.body.contains("too many requests") {}
     assert_eq!(dashboard.get("/live").await.code, 200);
+    assert_eq!(dashboard.get("/metrics").await.code, 200);
+    assert_eq!(dashboard.get("/").await.code, 503, "it is still busy");
+    for path in ["/health", "/ready"] {
+        let answer = dashboard.get(path).await;
+        assert_eq!((answer.code, &answer.json()["status"]), (503, &json!("DOWN")), "a component hangs");
+    }
 }
 
 #[tokio::test]

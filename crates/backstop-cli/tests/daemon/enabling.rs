@@ -180,7 +180,22 @@ fn bad_input_is_told_in_a_sentence() {
             &["list"][..],
             "server.address has port 0 in the settings file, so the port is not known; name it with --url",
         ),
-        (&["list", "--url", "https://127.0.0.1:9"], "this command does not speak TLS"),
+        (
+            &["list", "--url", "https://127.0.0.1:9"],
+            "cannot reach https://127.0.0.1:9; is `backstop serve` running there?",
+        ),
+        (
+            &["list", "--url", "http://127.0.0.1:9", "--ca", "ca.pem"],
+            "--ca is for a daemon with TLS, and http://127.0.0.1:9 is asked without",
+        ),
+        (
+            &["list", "--url", "https://127.0.0.1:9", "--ca", "missing.pem"],
+            "--ca cannot be used: cannot read missing.pem: No such file",
+        ),
+        (
+            &["list", "--url", "https://127.0.0.1:9", "--ca", "backstop.yaml"],
+            "--ca cannot be used: backstop.yaml must hold at least one certificate in PEM form",
+        ),
         (&["list", "--url", "http://u:hunter2@127.0.0.1:9"], "--url must be the address of the dashboard"),
         (
             &["list", "--url", "http://127.0.0.1:9"],

@@ -504,6 +504,21 @@ pub trait Store: Send + Sync + 'static {
     /// How many dead events there are.
     fn count_dead<'a>(&'a self, filter: &'a DeadFilter) -> BoxFuture<'a, Result<u64, Error>>;
 
+    /// How many dead events there are among the oldest `cap`, at which it looks and at no others; capped if there are more
+    /// dead ones, whether they match or not. A store that cannot do this counts all.
+    fn count_dead_up_to<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        _cap: u32,
+    ) -> BoxFuture<'a, Result<Count, Error>> {
+        Box::pin(async move { self.count_dead(filter).await.map(Count::exactly) })
+    }
+
+    /// When the dead event was created that was created last. None if none is dead, or if the store cannot tell.
+    fn newest_dead(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
+
     /// Sets dead events back to NEW, with no attempts used, and returns how many were dead.
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>>;
 

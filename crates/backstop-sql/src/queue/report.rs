@@ -192,7 +192,7 @@ fn routes(sampled: &[Sampled], registry: &Registry) -> Vec<Route> {
         it.oldest_due = [it.oldest_due, *oldest].into_iter().flatten().min();
     }
     for route in &mut routes {
-        route.paused = registry.paused(&route.name);
+        route.paused = registry.named(&route.name).and_then(|route| route.paused());
     }
     routes
 }

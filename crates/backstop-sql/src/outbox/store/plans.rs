@@ -34,6 +34,12 @@ impl SqlStore {
         self.statements().query_dead(filter, after, limit)
     }
 
+    /// The statements of [`count_dead_up_to`](crate::store::Store::count_dead_up_to) that look at the oldest dead rows, and
+    /// that of [`newest_dead`](crate::store::Store::newest_dead).
+    pub fn count_dead_statements(&self, filter: &DeadFilter, cap: u32) -> [Statement; 2] {
+        [self.statements().count_oldest_dead(filter, cap), self.statements().newest_dead()]
+    }
+
     /// The statement of [`whereabouts`](crate::store::Store::whereabouts).
     pub fn whereabouts_statement(&self, at: At, id: &str) -> Statement {
         self.statements().whereabouts(at, id)

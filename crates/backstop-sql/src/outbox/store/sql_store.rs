@@ -546,6 +546,32 @@ impl Store for SqlStore {
         }))
     }
 
+    fn count_dead_up_to<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        cap: u32,
+    ) -> BoxFuture<'a, Result<Count, Error>> {
+        if filter.ids.is_some() {
+            // They are reached by their keys.
+            return Box::pin(async move { self.count_dead(filter).await.map(Count::exactly) });
+        }
+        Box::pin(self.explained(async move {
+            let mut session = self.database.session(Via::Pool).await?;
+            let dead = self.statements().count(Status::Dead, cap.saturating_add(1));
+            let capped = self.database.fetch_count(&mut session, &dead).await? > u64::from(cap);
+            let matching = self.statements().count_oldest_dead(filter, cap);
+            Ok(Count { events: self.database.fetch_count(&mut session, &matching).await?, capped })
+        }))
+    }
+
+    fn newest_dead(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        Box::pin(self.explained(async move {
+            let mut session = self.database.session(Via::Pool).await?;
+            let rows = session.fetch(&self.statements().newest_dead(), &[Column::Time]).await?;
+            Ok(rows.first().and_then(|row| row[0].time()))
+        }))
+    }
+
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>> {
         Box::pin(self.in_time(self.change_dead(ids, move |ids| self.statements().replay_dead(at, ids))))
     }

@@ -312,7 +312,6 @@ impl Statements<'_> {
     }
 
     pub(super) fn query_dead(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
-        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
         let behind = |statement: &mut Statement| {
             if let Some(After { created_at, id }) = after {
                 statement.write(
@@ -322,15 +321,27 @@ impl Statements<'_> {
                 );
             }
         };
+        let walked = |statement: &mut Statement| push_walked(statement, filter);
+        // Those that are named are reached by their keys, and all others by walking over the dead.
+        let (hint, [open, shut]) = match filter.ids {
+            Some(_) => (self.database.dialect().by_key().to_owned(), ["", ""]),
+            None => (self.hint(self.words.indexes.dead), self.words.fence),
+        };
+        let matching = |statement: &mut Statement| {
+            statement.push(" and ").push(open).push("1 = 1");
+            self.push_matching(statement, filter);
+            statement.push(shut);
+        };
         self.sql(
-            "select {columns}, {ending} from {table}{hint} where {dead}{behind} order by created_at, event_id \
-             limit {limit}",
+            "select {columns}, {ending} from {table}{hint} where {walked}{behind}{matching} \
+             order by created_at, event_id limit {limit}",
             &[
                 ("columns", &Plain(self.columns())),
                 ("ending", &Plain(row::ENDING)),
-                ("hint", &Plain(self.hint(self.words.indexes.dead))),
-                ("dead", &dead),
+                ("hint", &Plain(hint)),
+                ("walked", &walked),
                 ("behind", &behind),
+                ("matching", &matching),
                 ("limit", &i64::from(limit)),
             ],
         )
@@ -341,10 +352,42 @@ impl Statements<'_> {
         self.sql("select count(*) from {table} where {dead}", &[("dead", &dead)])
     }
 
+    /// Counts those that match among the oldest dead rows, and looks at no others, however few match.
+    pub(super) fn count_oldest_dead(&self, filter: &DeadFilter, cap: u32) -> Statement {
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        self.sql(
+            "select count(*) from (select event_id, status, event_type, aggregate_type, aggregate_id, created_at, done_at, \
+             last_error from {table}{hint} where {is_dead} order by created_at, event_id limit {cap}) as oldest \
+             where {dead}",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+                ("cap", &i64::from(cap)),
+                ("dead", &dead),
+            ],
+        )
+    }
+
+    /// When the dead row was created that is the last in the order of creation.
+    pub(super) fn newest_dead(&self) -> Statement {
+        self.sql(
+            "select created_at from {table}{hint} where {is_dead} order by created_at desc, event_id desc limit 1",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+            ],
+        )
+    }
+
     /// Adds the condition that rows are dead and match.
     fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
+        push_walked(statement, filter);
+        self.push_matching(statement, filter);
+    }
+
+    /// Adds the conditions that no index answers, behind others.
+    fn push_matching(&self, statement: &mut Statement, filter: &DeadFilter) {
         let DeadFilter { event_type, aggregate_type, aggregate_id, ids, .. } = filter;
-        statement.push(is(Status::Dead));
         let texts =
             [("event_type", event_type), ("aggregate_type", aggregate_type), ("aggregate_id", aggregate_id)];
         for (column, value) in texts {
@@ -353,14 +396,9 @@ impl Statements<'_> {
             }
         }
         let died = "coalesce(done_at, created_at)";
-        for (moment, is, bound) in [
-            ("created_at", ">=", filter.created_from),
-            ("created_at", "<", filter.created_before),
-            (died, ">=", filter.died_from),
-            (died, "<", filter.died_before),
-        ] {
+        for (is, bound) in [(">=", filter.died_from), ("<", filter.died_before)] {
             if let Some(bound) = bound {
-                statement.push(&format!(" and {moment} {is} ")).bind(bound);
+                statement.push(&format!(" and {died} {is} ")).bind(bound);
             }
         }
         if let Some(text) = &filter.error_contains {
@@ -459,6 +497,16 @@ impl<'a> Statements<'a> {
 /// The parts of a claim that rows are settled under together.
 pub(super) fn key(claim: &Claim) -> (&str, i64) {
     (&claim.owner, claim.seq)
+}
+
+/// Adds the condition that rows are dead, and of an age: those that the index of the dead answers in its order.
+fn push_walked(statement: &mut Statement, filter: &DeadFilter) {
+    statement.push(is(Status::Dead));
+    for (is, bound) in [(">=", filter.created_from), ("<", filter.created_before)] {
+        if let Some(bound) = bound {
+            statement.push(&format!(" and created_at {is} ")).bind(bound);
+        }
+    }
 }
 
 fn push_pair(statement: &mut Statement, Pair { aggregate_type, event_type }: &Pair) {

@@ -16,6 +16,9 @@ pub struct Words {
     /// of [`Order`](super::Order).
     pub(crate) pending: &'static [&'static str],
     pub(crate) indexes: Indexes,
+    /// What stands around conditions that no index answers, so that however few rows seem to match, the planner still walks
+    /// over an index in its order.
+    pub(crate) fence: [&'static str; 2],
     /// The order in which rows of one pair of types become due, in words that let an index give it.
     pub(crate) pair_order: &'static str,
     /// When a row was created, as it can be written back.
@@ -33,6 +36,10 @@ pub struct Words {
 /// The order in which rows become due, where the database makes a range of a comparison of rows.
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub(crate) const BEHIND: &str = "(available_at, created_at, event_id) > ({due_at}, {created_at}, {id})";
+
+/// No fence, where a hint keeps the planner to an index.
+#[allow(dead_code, reason = "each database uses what it needs of it")]
+pub(crate) const NO_FENCE: [&str; 2] = ["", ""];
 
 /// The order of the rows of one pair, where the database knows that they have the same types.
 #[allow(dead_code, reason = "each database uses what it needs of it")]

@@ -1,7 +1,7 @@
 //! The outbox's table on MySQL and MariaDB.
 
 use crate::database::migration::Migration;
-use crate::outbox::store::words::{Indexes, PAIR_ORDER, Words};
+use crate::outbox::store::words::{Indexes, NO_FENCE, PAIR_ORDER, Words};
 
 pub(super) const WORDS: Words = Words {
     migrations: &[
@@ -23,6 +23,7 @@ pub(super) const WORDS: Words = Words {
         old_pending: " force index ({idx}_created)",
         old_ended: " force index ({idx}_created)",
     },
+    fence: NO_FENCE,
     pair_order: PAIR_ORDER,
     // A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all that
     // are changed with it.

@@ -13,6 +13,9 @@ pub(super) const WORDS: Words = Words {
     pending: &["status in (0, 2)"],
     // Partial indexes: it finds them by itself.
     indexes: Indexes { due: "", due_created: "", by_status: "", pair: "", dead: "", old_pending: "", old_ended: "" },
+    // Where many are dead and few of them seem to match, it would read the whole table, for each page of a list anew.
+    // What it cannot look into it takes for true half of the time.
+    fence: ["coalesce(", ", false)"],
     // In the index's own order: it does not take a missing type for a constant, and would sort.
     pair_order: "aggregate_type, event_type, available_at, created_at, event_id",
     created_at: "created_at",

@@ -1,7 +1,7 @@
 //! The outbox's table on SQLite.
 
 use crate::database::migration::Migration;
-use crate::outbox::store::words::{BEHIND, Indexes, PAIR_ORDER, Words};
+use crate::outbox::store::words::{BEHIND, Indexes, NO_FENCE, PAIR_ORDER, Words};
 
 pub(super) const WORDS: Words = Words {
     migrations: &[
@@ -21,6 +21,7 @@ pub(super) const WORDS: Words = Words {
         old_pending: " indexed by {idx}_due_created",
         old_ended: " indexed by {idx}_ended",
     },
+    fence: NO_FENCE,
     pair_order: PAIR_ORDER,
     created_at: "created_at",
     behind: BEHIND,
