@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod config;
+mod confirm;
 mod demo;
 mod dlq;
 mod handlers;
@@ -10,10 +11,12 @@ mod logging;
 mod outbox;
 mod output;
 mod plain;
+mod queue;
 mod serve;
 mod signals;
 mod table;
 mod target;
+mod told;
 
 use std::process::ExitCode;
 
@@ -31,6 +34,7 @@ async fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
         Command::Outbox(command) => outbox::run(*command).await,
+        Command::Queue(command) => queue::run(*command).await,
         Command::Target(command) => target::run(*command).await,
         Command::Serve(args) => serve::run(&args.config).await,
         Command::Check(args) => commands::check::run(&args.config),

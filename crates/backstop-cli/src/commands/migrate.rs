@@ -44,7 +44,9 @@ async fn migrate_queue(queue: &Queue, triggers: bool) -> anyhow::Result<()> {
     table::queue(queue).await?.migrate().await?;
     println!("{name}: {} are up to date", tables_told(database));
     if triggers {
-        println!("{name}: workers find rows inserted by plain SQL when they look, at the latest after idle-wait");
+        println!(
+            "{name}: workers find rows inserted by plain SQL when they look, at the latest after idle-wait"
+        );
     }
     Ok(())
 }

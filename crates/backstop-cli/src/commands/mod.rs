@@ -14,7 +14,12 @@ use crate::config::settings::{Database, Handler, Outbox, Queue};
 /// An outbox on a line: mode, database, table and how many handlers.
 pub(crate) fn outbox_told(outbox: &Outbox) -> String {
     let Outbox { mode, database, handlers, .. } = outbox;
-    format!("{mode} on {}, table {}{}", database_word(database), database.table.table, handlers_told(handlers))
+    format!(
+        "{mode} on {}, table {}{}",
+        database_word(database),
+        database.table.table,
+        handlers_told(handlers)
+    )
 }
 
 /// A queue on a line: database, tables and how many handlers.

@@ -52,8 +52,12 @@ pub(crate) static ROOT: &[Key] = &[
 
 /// A directory has a name in the daemon, beside the settings of its `Config`.
 const DLQ: Group = {
-    const NAME: &[Key] =
-        &[one("name", ValueKind::Name, Is("dlq"), "The name by which outboxes, queues and operators know it.")];
+    const NAME: &[Key] = &[one(
+        "name",
+        ValueKind::Name,
+        Is("dlq"),
+        "The name by which outboxes, queues and operators know it.",
+    )];
     const KEYS: [Key; NAME.len() + dlq::Config::KEYS.len()] = join(NAME, dlq::Config::KEYS);
     Group { keys: &KEYS, defaults: dlq::Config::GROUP.defaults }
 };

@@ -351,7 +351,8 @@ impl Rules<'_> {
         }
         for Dlq { path, name, .. } in &settings.dlq {
             if !used.contains(name.as_str()) {
-                let what = format!("no outbox, queue or handler says dlq: {name}, so nothing is written there");
+                let what =
+                    format!("no outbox, queue or handler says dlq: {name}, so nothing is written there");
                 self.warn(path, what);
             }
         }

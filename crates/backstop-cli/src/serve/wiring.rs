@@ -65,8 +65,7 @@ impl Wiring {
         letters: &BTreeMap<String, Opened>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        let find =
-            |name: Option<&String>| name.and_then(|name| letters.get(name)).map(Opened::letters);
+        let find = |name: Option<&String>| name.and_then(|name| letters.get(name)).map(Opened::letters);
         let mut wiring = Self { letters: find(dlq), ..Self::default() };
         let mut names = BTreeMap::new();
         for handler in handlers {
@@ -74,8 +73,8 @@ impl Wiring {
             // A URL's path is not shown, so two of one host have one name.
             let number = names.entry((target.word(), target.name())).or_insert(0);
             *number += 1;
-            let made = handlers::build(owner, *number, target, shared)
-                .with_context(|| handler.path.clone())?;
+            let made =
+                handlers::build(owner, *number, target, shared).with_context(|| handler.path.clone())?;
             wiring.add(&used_for(owner, handler), handler, made, find(handler.dlq.as_ref()));
         }
         Ok(wiring)
