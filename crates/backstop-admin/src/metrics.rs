@@ -64,7 +64,7 @@ fn keep_up(handle: PrometheusHandle) {
 
 #[cfg(test)]
 mod tests {
-    use backstop_core::telemetry::{BUCKETS, Outbox, Target};
+    use backstop_core::telemetry::{BUCKETS, Outbox, Queue, Target};
 
     use super::*;
 
@@ -72,11 +72,14 @@ mod tests {
     fn every_histogram_of_the_catalogue_shows_its_buckets_whatever_the_prefix() {
         let recorder = builder().build_recorder();
         let outbox = Outbox::named("shop.outbox", "orders", &recorder);
+        let queue = Queue::named("shop.queue", "jobs", &recorder);
         let target = Target::with_recorder("shop.target", &recorder);
         for histogram in [
             &outbox.dispatch_duration,
             &outbox.dispatch_wait,
             &outbox.delivery_latency,
+            &queue.handling,
+            &queue.waiting_time,
             &target.request_duration,
         ] {
             histogram.record(Duration::from_millis(3));
@@ -95,7 +98,7 @@ mod tests {
                 shown += 1;
             }
         }
-        assert_eq!(shown, 4, "record something in each histogram");
+        assert_eq!(shown, 6, "record something in each histogram");
         assert!(
             text.contains(r#"shop_outbox_dispatch_duration_seconds_bucket{outbox="orders",le="0.0025"} 0"#)
         );

@@ -10,6 +10,7 @@ use crate::config;
 use crate::dlq;
 use crate::logging::Format;
 use crate::outbox;
+use crate::queue;
 use crate::target;
 
 /// Every event arrives, or you can see exactly where it waits.
@@ -37,7 +38,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a small shop with an outbox, with nothing to install: watch events flow, fail, retry and arrive.
+    /// Run a small shop with an outbox and a queue, with nothing to install: watch events flow, fail, retry and arrive.
     Demo(Demo),
     /// The dead-letter directory: list, inspect, check, redrive, purge and export failed events.
     #[command(subcommand)]
@@ -47,11 +48,15 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Outbox(Box<outbox::Command>),
 
+    /// The queues of a settings file: list, show, requeue and purge events, and say where an event is.
+    #[command(subcommand)]
+    Queue(Box<queue::Command>),
+
     /// The targets of a running daemon: list them, and enable one that is disabled.
     #[command(subcommand)]
     Target(Box<target::Command>),
 
-    /// Run the outboxes of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
+    /// Run the outboxes and queues of a settings file until Ctrl-C or SIGTERM, then let handlers finish.
     Serve(Config),
 
     /// Check a settings file: every fault at once, with its place and a suggestion.

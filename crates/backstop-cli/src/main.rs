@@ -4,6 +4,7 @@ mod api;
 mod args;
 mod commands;
 mod config;
+mod confirm;
 mod demo;
 mod dlq;
 mod handlers;
@@ -11,10 +12,12 @@ mod logging;
 mod outbox;
 mod output;
 mod plain;
+mod queue;
 mod serve;
 mod signals;
 mod table;
 mod target;
+mod told;
 
 use std::process::ExitCode;
 
@@ -32,6 +35,7 @@ async fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(demo).await,
         Command::Dlq(command) => dlq::run(*command).await,
         Command::Outbox(command) => outbox::run(*command).await,
+        Command::Queue(command) => queue::run(*command).await,
         Command::Target(command) => target::run(*command).await,
         Command::Serve(args) => serve::run(&args.config).await,
         Command::Check(args) => commands::check::run(&args.config),

@@ -1,7 +1,7 @@
 //! One error for a program that uses several parts.
 
 /// Everything that can go wrong here, so that one `?` serves a whole program. Each part also has its own error, for a
-/// closer look: [`outbox::Error`](crate::outbox::Error), [`relay::http::Error`](crate::relay::http::Error),
+/// closer look: [`outbox::Error`](crate::outbox::Error), which is that of the queue too, [`relay::http::Error`](crate::relay::http::Error),
 /// [`relay::kafka::Error`](crate::relay::kafka::Error), [`dead_letters::Error`](crate::dead_letters::Error).
 ///
 /// ```
@@ -25,7 +25,7 @@ pub enum Error {
     #[error(transparent)]
     Event(#[from] crate::InvalidEvent),
 
-    /// The outbox, or the database on its behalf.
+    /// The outbox or the queue, or the database on their behalf.
     #[cfg(feature = "sql")]
     #[error(transparent)]
     Outbox(#[from] crate::outbox::Error),

@@ -37,6 +37,7 @@
 //! | you want to | look at |
 //! |---|---|
 //! | write events beside your data, and handle them | [`Outbox`] and [`outbox`] |
+//! | have work done later by any number of workers | [`Queue`] and [`queue`] |
 //! | send events to a URL or a Kafka topic | [`relay`] |
 //! | keep failed events as files, and send them again | [`dead_letters`] |
 //! | see where events are | [`dashboard`] |
@@ -47,11 +48,11 @@
 //!
 //! | feature | what it brings | on by default |
 //! |---|---|---|
-//! | `sqlite` | the outbox on SQLite, bundled | yes |
-//! | `postgres` | the outbox on PostgreSQL | no |
-//! | `mysql` | the outbox on MySQL and MariaDB | no |
+//! | `sqlite` | the outbox and the queue on SQLite, bundled | yes |
+//! | `postgres` | the outbox and the queue on PostgreSQL | no |
+//! | `mysql` | the outbox and the queue on MySQL and MariaDB | no |
 //! | `tls` | TLS to PostgreSQL, MySQL and MariaDB, by rustls; needs one of them beside it | no |
-//! | `sea-orm` | append with SeaORM's transactions; needs one of the databases beside it | no |
+//! | `sea-orm` | append and publish with SeaORM's transactions; needs one of the databases beside it | no |
 //! | `dlq` | [`dead_letters`]: a directory that keeps failed events, and its tools | no |
 //! | `http` | [`relay::Webhook`]: events sent over HTTP, signed, in the CloudEvents formats | no |
 //! | `kafka` | [`relay::Publisher`]: events published to Kafka, confirmed by the brokers; builds librdkafka | no |
@@ -67,6 +68,8 @@ mod error;
 pub mod extend;
 #[cfg(feature = "sql")]
 pub mod outbox;
+#[cfg(feature = "sql")]
+pub mod queue;
 #[cfg(any(feature = "http", feature = "kafka"))]
 pub mod relay;
 
@@ -84,3 +87,5 @@ pub use backstop_sql::opening::*;
 pub use backstop_testkit as test;
 #[cfg(feature = "sql")]
 pub use outbox::Outbox;
+#[cfg(feature = "sql")]
+pub use queue::Queue;

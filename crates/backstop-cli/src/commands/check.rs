@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::commands::told;
+use crate::commands::{outbox_told, queue_told};
 use crate::config;
 use crate::config::Settings;
 use crate::plain::plain;
@@ -20,7 +20,10 @@ pub(crate) fn run(file: &Path) -> anyhow::Result<()> {
 fn summarize(file: &Path, settings: &Settings) {
     println!("{} is fine", plain(&file.display().to_string()));
     for outbox in &settings.outbox {
-        println!("  outbox {}: {}", outbox.name, told(outbox));
+        println!("  outbox {}: {}", outbox.name, outbox_told(outbox));
+    }
+    for queue in &settings.queue {
+        println!("  queue {}: {}", queue.name, queue_told(queue));
     }
     for dlq in &settings.dlq {
         println!("  dlq {}: {}", dlq.name, plain(&dlq.config.directory.display().to_string()));

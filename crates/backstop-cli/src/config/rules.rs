@@ -6,11 +6,12 @@ use backstop_core::config::Config;
 use backstop_core::setting::{Faults, SettingFault};
 use backstop_disk::dlq;
 use backstop_sql::outbox;
+use backstop_sql::queue::{self, OnFailure};
 use backstop_sql::store::DatabaseKind;
 use backstop_sql::{Error, TimeZone, TlsMode};
 
 use super::fault::{Findings, Place};
-use super::settings::{Dlq, Handler, Mode, Outbox, Settings};
+use super::settings::{Database, Dlq, Handler, Mode, OnDatabase, Outbox, Queue, Settings};
 use super::suggest::suggestion;
 use super::walk::Places;
 use crate::handlers;
@@ -18,13 +19,18 @@ use crate::handlers;
 /// Checks everything. What a faulty value would lead to is not said again.
 pub(crate) fn check(settings: &Settings, places: &Places, findings: &mut Findings) {
     let mut rules = Rules { places, findings };
-    if settings.outbox.is_empty() && !rules.places.has("outbox") {
-        rules.fault("outbox", "is required: there is nothing to run; `backstop init` writes an example");
+    let nothing = settings.outbox.is_empty() && settings.queue.is_empty();
+    if nothing && !rules.places.has("outbox") && !rules.places.has("queue") {
+        let what = "is required, or a queue: there is nothing to run; `backstop init` writes an example";
+        rules.fault("outbox", what);
     }
     for outbox in &settings.outbox {
         rules.outbox(outbox);
     }
-    rules.apart(&settings.outbox);
+    for queue in &settings.queue {
+        rules.queue(queue);
+    }
+    rules.apart(settings);
     rules.dead_letters(settings);
     rules.server(&settings.server);
 }
@@ -93,7 +99,7 @@ impl Rules<'_> {
                 "has no effect on SQLite, which keeps times in UTC",
             );
         }
-        self.tls(outbox);
+        self.tls(path, database);
         self.beside_java(outbox);
         self.guard(outbox);
         if *mode != Mode::WriterOnly && outbox.handlers.is_empty() {
@@ -102,11 +108,43 @@ impl Rules<'_> {
             self.fault(&format!("{path}.handlers"), what);
         }
         self.without_effect(outbox, &config);
-        self.handlers(outbox);
+        self.handlers(&outbox.handlers);
+    }
+
+    fn queue(&mut self, queue: &Queue) {
+        let (Queue { path, database, .. }, config) = (queue, queue.config());
+        self.own(path, &config);
+        let kind = DatabaseKind::of(database.url.reveal()).ok();
+        if database.table.behind_pooler && kind.is_some_and(|kind| kind != DatabaseKind::Postgres) {
+            self.fault(&format!("{path}.database.behind-pooler"), "is for PostgreSQL only");
+        }
+        self.tls(path, database);
+        self.handlers(&queue.handlers);
+        if queue.handlers.is_empty() && !self.places.has(&format!("{path}.handlers")) {
+            self.warn(path, "has no handlers, so no events are taken from it: it is shown, and purged");
+        }
+        let idle = [
+            ("retry", config.worker.on_failure == OnFailure::Retry, "on-failure: retry"),
+            ("dead-letter-timeout", queue.dlq.is_some(), "dlq"),
+        ];
+        for (key, has_effect, without) in idle {
+            let path = format!("{path}.{key}");
+            if self.places.has(&path) && !has_effect {
+                self.warn(&path, format!("has no effect without {without}"));
+            }
+        }
+        self.switched_off(&format!("{path}.purge"), config.purge.enabled);
+    }
+
+    /// A group that is given and not switched on.
+    fn switched_off(&mut self, group: &str, enabled: bool) {
+        if self.places.has(group) && !enabled && !self.places.has(&format!("{group}.enabled")) {
+            self.warn(group, "has no effect without enabled: true");
+        }
     }
 
     /// What the settings for TLS say for themselves, and beside the URL.
-    fn tls(&mut self, Outbox { path, database, .. }: &Outbox) {
+    fn tls<T>(&mut self, path: &str, database: &Database<T>) {
         let path = format!("{path}.database");
         match DatabaseKind::check_with(database.url.reveal(), &database.tls) {
             Err(Error::Settings { faults }) => self.faults(&path, &faults),
@@ -184,15 +222,15 @@ impl Rules<'_> {
         for (group, enabled) in groups {
             let path = format!("{path}.{group}");
             let told = idle.contains(&group) || (group == "claim-locking" && *mode == Mode::MultiNode);
-            if self.places.has(&path) && !enabled && !told && !self.places.has(&format!("{path}.enabled")) {
-                self.warn(&path, "has no effect without enabled: true");
+            if !told {
+                self.switched_off(&path, enabled);
             }
         }
     }
 
-    fn handlers(&mut self, outbox: &Outbox) {
+    fn handlers(&mut self, handlers: &[Handler]) {
         let mut pairs = BTreeMap::new();
-        for handler in &outbox.handlers {
+        for handler in handlers {
             self.handler(handler);
             for event_type in handler.event_type.iter().filter(|name| !name.is_empty()) {
                 let pair = (handler.aggregate_type.as_deref(), event_type);
@@ -223,25 +261,54 @@ impl Rules<'_> {
         }
     }
 
-    /// Outboxes of one file share a process: names and tables must be apart. Metrics are, by the names.
-    fn apart(&mut self, outboxes: &[Outbox]) {
+    /// Outboxes and queues of one file share a process: names and tables must be apart. Metrics are, by the names.
+    fn apart(&mut self, settings: &Settings) {
         let (mut names, mut tables) = (BTreeMap::new(), BTreeMap::new());
-        for Outbox { path, name, database, .. } in outboxes {
-            if outboxes.len() > 1 && !self.places.has(&format!("{path}.name")) {
-                self.fault(&format!("{path}.name"), "is required where there are several");
-            } else if let Some(before) = names.insert(name, path) {
-                let what =
-                    format!("the name `{name}` is taken by {}; give each outbox its own", self.told(before));
-                self.fault(&format!("{path}.name"), what);
-            }
-            let url = database.url.reveal();
-            let table = database.table.table.clone();
-            let known = !url.is_empty() && !table.is_empty();
-            if let (true, Some(before)) = (known, tables.insert((url, table), name)) {
-                self.fault(
-                    &format!("{path}.database.table"),
-                    format!("outbox `{before}` has this table already"),
-                );
+        for outbox in &settings.outbox {
+            self.has_own_name(outbox, &outbox.path, settings.outbox.len(), &mut names);
+            let table = &outbox.database.table.table;
+            self.has_own_tables(outbox, &outbox.path, &outbox.database, &[("table", table)], &mut tables);
+        }
+        for queue in &settings.queue {
+            self.has_own_name(queue, &queue.path, settings.queue.len(), &mut names);
+            let queue::Tables { table, log_table, .. } = &queue.database.table;
+            let own = [("table", table), ("log-table", log_table)];
+            // That the two are one is told by its own rules.
+            let own = if table == log_table { &own[..1] } else { &own[..] };
+            self.has_own_tables(queue, &queue.path, &queue.database, own, &mut tables);
+        }
+    }
+
+    fn has_own_name<'a, C: OnDatabase>(
+        &mut self,
+        component: &'a C,
+        path: &'a str,
+        of: usize,
+        names: &mut BTreeMap<&'a str, &'a str>,
+    ) {
+        let (word, _) = C::WORDS;
+        if of > 1 && !self.places.has(&format!("{path}.name")) {
+            self.fault(&format!("{path}.name"), "is required where there are several");
+        } else if let Some(before) = names.insert(component.name(), path) {
+            let (name, taken) = (component.name(), self.told(before));
+            let what = format!("the name `{name}` is taken by {taken}; give each {word} its own");
+            self.fault(&format!("{path}.name"), what);
+        }
+    }
+
+    fn has_own_tables<'a, C: OnDatabase, T>(
+        &mut self,
+        component: &'a C,
+        path: &str,
+        database: &'a Database<T>,
+        own: &[(&str, &'a String)],
+        tables: &mut BTreeMap<(&'a str, &'a str), String>,
+    ) {
+        let (url, word) = (database.url.reveal(), C::WORDS.0);
+        for (key, table) in own.iter().filter(|(_, table)| !url.is_empty() && !table.is_empty()) {
+            let user = format!("{word} `{}`", component.name());
+            if let Some(before) = tables.insert((url, table.as_str()), user) {
+                self.fault(&format!("{path}.database.{key}"), format!("{before} has this table already"));
             }
         }
     }
@@ -265,25 +332,27 @@ impl Rules<'_> {
                 let what = format!("dlq `{before}` has this directory already");
                 self.fault(&format!("{path}.directory"), what);
             }
-            let group = format!("{path}.rolling");
-            if self.places.has(&group) && !rolling.enabled && !self.places.has(&format!("{group}.enabled")) {
-                self.warn(&group, "has no effect without enabled: true");
-            }
+            self.switched_off(&format!("{path}.rolling"), rolling.enabled);
         }
-        let mut used = BTreeSet::new();
+        let mut users = Vec::new();
         for outbox in &settings.outbox {
             let handlers = outbox.handlers.iter().map(|handler| (&handler.path, &handler.dlq));
-            for (path, name) in std::iter::once((&outbox.path, &outbox.dlq)).chain(handlers) {
-                let Some(name) = name.as_deref() else { continue };
-                used.insert(name);
-                if !names.contains_key(name) {
-                    self.fault(&format!("{path}.dlq"), unknown_directory(name, &names));
-                }
+            users.push((&outbox.path, &outbox.dlq));
+            users.extend(handlers);
+        }
+        users.extend(settings.queue.iter().map(|queue| (&queue.path, &queue.dlq)));
+        let mut used = BTreeSet::new();
+        for (path, name) in users {
+            let Some(name) = name.as_deref() else { continue };
+            used.insert(name);
+            if !names.contains_key(name) {
+                self.fault(&format!("{path}.dlq"), unknown_directory(name, &names));
             }
         }
         for Dlq { path, name, .. } in &settings.dlq {
             if !used.contains(name.as_str()) {
-                let what = format!("no outbox and no handler says dlq: {name}, so nothing is written there");
+                let what =
+                    format!("no outbox, queue or handler says dlq: {name}, so nothing is written there");
                 self.warn(path, what);
             }
         }

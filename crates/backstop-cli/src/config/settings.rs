@@ -5,7 +5,7 @@ use std::fmt;
 
 use backstop_core::config::Secret;
 use backstop_disk::dlq;
-use backstop_sql::{Tls, outbox};
+use backstop_sql::{Tls, outbox, queue};
 use serde::Deserialize;
 
 use crate::handlers;
@@ -15,6 +15,7 @@ use crate::handlers;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Settings {
     pub(crate) outbox: Vec<Outbox>,
+    pub(crate) queue: Vec<Queue>,
     pub(crate) dlq: Vec<Dlq>,
     pub(crate) server: backstop_admin::Config,
 }
@@ -37,7 +38,7 @@ pub(crate) struct Outbox {
     pub(crate) path: String,
     pub(crate) name: String,
     pub(crate) mode: Mode,
-    pub(crate) database: Database,
+    pub(crate) database: Database<outbox::Table>,
     pub(crate) dlq: Option<String>,
     pub(crate) handlers: Vec<Handler>,
     /// All but its name and its table, which stand above.
@@ -76,25 +77,71 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The database of an outbox.
+/// A queue, with what the daemon does for it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct Database {
+pub(crate) struct Queue {
+    /// Where it stands in the settings, for messages.
+    pub(crate) path: String,
+    pub(crate) name: String,
+    pub(crate) database: Database<queue::Tables>,
+    pub(crate) dlq: Option<String>,
+    pub(crate) handlers: Vec<Handler>,
+    /// All but its name and its tables, which stand above.
+    #[serde(flatten)]
+    parts: queue::Config,
+}
+
+impl Queue {
+    /// Its settings as the library has them.
+    pub(crate) fn config(&self) -> queue::Config {
+        queue::Config { name: self.name.clone(), database: self.database.table.clone(), ..self.parts.clone() }
+    }
+}
+
+/// A component on a database, of which a file may have several.
+pub(crate) trait OnDatabase {
+    /// What one is called, and what several are.
+    const WORDS: (&str, &str);
+
+    fn name(&self) -> &str;
+}
+
+impl OnDatabase for Outbox {
+    const WORDS: (&str, &str) = ("outbox", "outboxes");
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl OnDatabase for Queue {
+    const WORDS: (&str, &str) = ("queue", "queues");
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The database of a component, and its tables there.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) struct Database<T> {
     pub(crate) url: Secret,
     pub(crate) pool_size: u32,
     pub(crate) tls: Tls,
     #[serde(flatten)]
-    pub(crate) table: outbox::Table,
+    pub(crate) table: T,
 }
 
-/// Which events go where.
+/// Which events go where. A queue has neither of the options that come first.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Handler {
     pub(crate) path: String,
     pub(crate) aggregate_type: Option<String>,
-    pub(crate) event_type: Vec<String>,
     pub(crate) dlq: Option<String>,
+    pub(crate) event_type: Vec<String>,
     pub(crate) log: Option<handlers::Log>,
     pub(crate) http: Option<backstop_http::Config>,
     pub(crate) kafka: Option<backstop_kafka::Config>,

@@ -3,6 +3,8 @@
 use backstop_core::config;
 use backstop_core::{Event, Failure, Handler, Outcome};
 
+use super::Owner;
+
 backstop_core::choice! {
     /// How loud a line is.
     pub(crate) enum Level {
@@ -25,21 +27,28 @@ config! {
 /// Writes who an event is, and never what it says.
 #[derive(Debug)]
 pub(crate) struct Log {
-    outbox: String,
+    /// One of the two has a name.
+    outbox: Option<String>,
+    queue: Option<String>,
     level: Level,
 }
 
 impl Log {
-    pub(crate) fn new(outbox: &str, config: Config) -> Self {
-        Self { outbox: outbox.to_owned(), level: config.level }
+    pub(crate) fn new(owner: Owner<'_>, config: Config) -> Self {
+        let (outbox, queue) = match owner {
+            Owner::Outbox(name) => (Some(name.to_owned()), None),
+            Owner::Queue(name) => (None, Some(name.to_owned())),
+        };
+        Self { outbox, queue, level: config.level }
     }
 }
 
 /// The level of a line must be known when the program is built.
 macro_rules! line {
-    ($level:ident, $outbox:expr, $event:expr) => {
+    ($level:ident, $log:expr, $event:expr) => {
         tracing::$level!(
-            outbox = $outbox,
+            outbox = $log.outbox.as_deref(),
+            queue = $log.queue.as_deref(),
             event_id = $event.id(),
             event_type = $event.event_type(),
             aggregate_type = $event.aggregate_type(),
@@ -52,12 +61,11 @@ macro_rules! line {
 
 impl Handler for Log {
     async fn handle(&self, event: Event) -> Result<Outcome, Failure> {
-        let outbox = self.outbox.as_str();
         match self.level {
-            Level::Error => line!(error, outbox, event),
-            Level::Warn => line!(warn, outbox, event),
-            Level::Info => line!(info, outbox, event),
-            Level::Debug => line!(debug, outbox, event),
+            Level::Error => line!(error, self, event),
+            Level::Warn => line!(warn, self, event),
+            Level::Info => line!(info, self, event),
+            Level::Debug => line!(debug, self, event),
         }
         Ok(Outcome::Done)
     }

@@ -93,33 +93,56 @@ impl Made {
     }
 }
 
-/// Makes the handler of these settings, for the outbox of that name. The number says which of its targets with that name
-/// this one is, from 1 on.
-pub(crate) fn build(outbox: &str, number: u32, target: Target<'_>, shared: &Shared) -> anyhow::Result<Made> {
+/// Whose events a handler handles: those of an outbox or of a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Owner<'a> {
+    Outbox(&'a str),
+    Queue(&'a str),
+}
+
+impl<'a> Owner<'a> {
+    pub(crate) fn name(self) -> &'a str {
+        match self {
+            Self::Outbox(name) | Self::Queue(name) => name,
+        }
+    }
+
+    /// The source of its events, unless the settings say something else.
+    fn source(self) -> String {
+        match self {
+            Self::Outbox(name) => format!("/outbox/{name}"),
+            Self::Queue(name) => format!("/queue/{name}"),
+        }
+    }
+}
+
+/// Makes the handler of these settings, for that owner. The number says which of its targets with that name this one is,
+/// from 1 on.
+pub(crate) fn build(
+    owner: Owner<'_>,
+    number: u32,
+    target: Target<'_>,
+    shared: &Shared,
+) -> anyhow::Result<Made> {
     match target {
-        Target::Log(config) => Ok(Made::alone(log::Log::new(outbox, *config))),
+        Target::Log(config) => Ok(Made::alone(log::Log::new(owner, *config))),
         Target::Http(config) => {
             let mut config = config.clone();
-            say_source(&mut config.target, outbox);
-            let webhook = Webhook::of(config).component(outbox).number(number);
+            config.target.source.get_or_insert_with(|| owner.source());
+            let webhook = Webhook::of(config).component(owner.name()).number(number);
             let webhook = webhook.connections(&shared.http).build()?;
             let target = webhook.target().clone();
             Ok(Made::towards(webhook, target))
         }
         Target::Kafka(config) => {
             let mut config = config.clone();
-            say_source(&mut config.target, outbox);
-            let publisher = Publisher::of(config).component(outbox).number(number);
+            config.target.source.get_or_insert_with(|| owner.source());
+            let publisher = Publisher::of(config).component(owner.name()).number(number);
             let publisher = publisher.connections(&shared.kafka).build()?;
             let target = publisher.target().clone();
             Ok(Made::towards(publisher, target))
         }
     }
-}
-
-/// Events come from the outbox of that name, unless the settings say something else.
-fn say_source(config: &mut target::Config, outbox: &str) {
-    config.source.get_or_insert_with(|| format!("/outbox/{outbox}"));
 }
 
 #[cfg(test)]
@@ -134,10 +157,11 @@ mod tests {
         let hooks = [hook("placed"), hook("paid")];
         let topics = [topic("orders"), topic("refunds")];
         let targets = hooks.iter().map(Target::Http).chain(topics.iter().map(Target::Kafka));
-        let made: Vec<_> = targets.map(|target| build("orders", 1, target, &shared).unwrap()).collect();
+        let owner = Owner::Outbox("orders");
+        let made: Vec<_> = targets.map(|target| build(owner, 1, target, &shared).unwrap()).collect();
         assert_eq!((made.len(), shared.http.count(), shared.kafka.count()), (4, 1, 1));
         let other = backstop_http::Config { idle_connections: 1, ..hook("other") };
-        let other = build("orders", 1, Target::Http(&other), &shared).unwrap();
+        let other = build(owner, 1, Target::Http(&other), &shared).unwrap();
         assert_eq!(shared.http.count(), 2);
         drop((made, other));
         assert_eq!((shared.http.count(), shared.kafka.count()), (0, 0));

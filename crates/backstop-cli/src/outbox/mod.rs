@@ -2,7 +2,6 @@
 //! whether the outbox runs or not.
 
 mod args;
-mod confirm;
 mod operation;
 mod shown;
 mod why;
@@ -18,6 +17,7 @@ use crate::config::settings::Outbox;
 use crate::output::{Output, count};
 use crate::plain::plain;
 use crate::table;
+use crate::told::on_lines;
 
 /// How many dead events are read at once.
 const PAGE: u32 = 200;
@@ -65,7 +65,7 @@ async fn show(args: &args::One) -> anyhow::Result<()> {
     let mut output = Output::new();
     let line = shown::row_as_json(&found)?;
     // For people the same, spread over lines.
-    let text = if args.json { line } else { shown::on_lines(&line)? };
+    let text = if args.json { line } else { on_lines(&line, &shown::ORDER)? };
     output.line(&text)?;
     output.end()
 }

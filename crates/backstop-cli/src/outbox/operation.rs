@@ -9,9 +9,9 @@ use backstop_sql::outbox::DeadEvents;
 use backstop_sql::store::{DeadFilter, Rights};
 use serde_json::json;
 
-use super::confirm::is_wanted;
 use super::{args, nowhere, open, state};
 use crate::config::settings::Outbox;
+use crate::confirm::is_wanted;
 use crate::output::{Output, Pace, count};
 use crate::plain::plain;
 use crate::signals::asked_to_end;

@@ -1,14 +1,12 @@
 //! Rows as an operator reads them.
 
-use std::collections::BTreeMap;
-
 use backstop_core::{Event, Timestamp};
 use backstop_sql::store::{DeadEvent, Status, Whereabouts};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::output::count;
 use crate::plain::{escaped, moment, plain};
+use crate::told::Told;
 
 /// One line: id, time of death, type, aggregate, attempts, error.
 pub(super) fn dead_as_line(dead: &DeadEvent) -> String {
@@ -69,20 +67,8 @@ pub(super) fn row_as_json(row: &Whereabouts) -> serde_json::Result<String> {
     Ok(escaped(&serde_json::to_string(&row)?))
 }
 
-/// A JSON text spread over lines, with its numbers as they are.
-pub(super) fn on_lines(json: &str) -> serde_json::Result<String> {
-    // Key by key: a number that went through a parsed value would lose its digits.
-    let parts: BTreeMap<String, &RawValue> = serde_json::from_str(json)?;
-    let lines: Vec<_> = ORDER
-        .iter()
-        .filter_map(|key| Some((*key, parts.get(*key)?)))
-        .map(|(key, value)| format!("{key}: {}", value.get()))
-        .collect();
-    Ok(lines.join("\n"))
-}
-
 /// The keys in the order in which they are shown.
-const ORDER: [&str; 16] = [
+pub(super) const ORDER: [&str; 16] = [
     "id",
     "status",
     "event_type",
@@ -131,50 +117,4 @@ struct Shown<'a> {
     claimed_at: Option<Timestamp>,
     #[serde(flatten)]
     event: Told<'a>,
-}
-
-/// The event of a row, as far as it can be read.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Told<'a> {
-    Event {
-        event_type: &'a str,
-        aggregate_type: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        aggregate_id: Option<&'a str>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        tenant_id: Option<&'a str>,
-        headers: BTreeMap<&'a str, &'a str>,
-        payload: Payload<'a>,
-    },
-    Unreadable {
-        unreadable: &'a str,
-    },
-}
-
-/// JSON as it is, or what is none as text: a table takes what somebody writes into it.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Payload<'a> {
-    Json(&'a RawValue),
-    Text(&'a str),
-}
-
-impl<'a> Told<'a> {
-    fn of(event: &'a Result<Event, String>) -> Self {
-        match event {
-            Ok(event) => Self::Event {
-                event_type: event.event_type(),
-                aggregate_type: event.aggregate_type(),
-                aggregate_id: event.aggregate_id(),
-                tenant_id: event.tenant_id(),
-                headers: event.headers().iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
-                payload: match serde_json::from_str(event.payload_json()) {
-                    Ok(json) => Payload::Json(json),
-                    Err(_) => Payload::Text(event.payload_json()),
-                },
-            },
-            Err(unreadable) => Self::Unreadable { unreadable },
-        }
-    }
 }

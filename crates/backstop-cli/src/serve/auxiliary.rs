@@ -1,4 +1,4 @@
-//! What stands beside the outboxes on the dashboard: targets of relays and dead-letter directories.
+//! What stands beside outboxes and queues on the dashboard: targets of relays and dead-letter directories.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use backstop_core::inspect::Inspect;
 
-use super::{letters, outboxes};
+use super::{letters, outboxes, queues};
 use crate::config::{Sections, Settings};
 use crate::handlers::Shared;
 
@@ -43,8 +43,12 @@ pub(super) fn make(settings: Settings, sections: &Sections) -> anyhow::Result<Ve
     // First the components that others need.
     let letters = letters::open(settings.dlq, sections)?;
     let mut components: Vec<Box<dyn Component>> = Vec::new();
-    for outbox in outboxes::make(settings.outbox, &letters, &Shared::default())? {
+    let shared = Shared::default();
+    for outbox in outboxes::make(settings.outbox, &letters, &shared)? {
         components.push(Box::new(outbox));
+    }
+    for queue in queues::make(settings.queue, &letters, &shared)? {
+        components.push(Box::new(queue));
     }
     for directory in letters.into_values() {
         components.push(Box::new(directory));

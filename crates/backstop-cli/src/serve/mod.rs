@@ -4,6 +4,8 @@ mod auxiliary;
 mod component;
 mod letters;
 mod outboxes;
+mod pools;
+mod queues;
 mod slot;
 mod wiring;
 

@@ -1,19 +1,19 @@
-//! The outboxes of a settings file, from their settings to ones that run, on whichever databases their URLs name.
+//! The outboxes of a settings file, from their settings to ones that run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use backstop_core::inspect::Inspect;
-use backstop_sql::store::DatabaseKind;
-use backstop_sql::{Outbox, Supported, mysql, postgres, sqlite};
+use backstop_sql::{Outbox, Supported};
 use sqlx::Pool;
 
 use super::component::{BoxFuture, Component};
 use super::letters::Opened;
+use super::pools::{self, Starts};
 use super::slot::Slot;
 use super::wiring::Wiring;
-use crate::commands::told;
-use crate::config::settings::{Database, Mode, Outbox as Settings};
+use crate::commands::outbox_told;
+use crate::config::settings::{Mode, Outbox as Settings};
 use crate::handlers::Shared;
 
 /// An outbox of a settings file.
@@ -31,7 +31,7 @@ pub(super) fn make(
     shared: &Shared,
 ) -> anyhow::Result<Vec<Served>> {
     let make = |settings| {
-        let wiring = Wiring::of(&settings, letters, shared)?;
+        let wiring = Wiring::of_outbox(&settings, letters, shared)?;
         let slot = Arc::new(Slot::new("outbox", &settings.name));
         Ok(Served { settings, wiring, slot, running: None })
     };
@@ -51,16 +51,16 @@ impl Component for Served {
     }
 
     fn greeting(&self) -> Option<String> {
-        Some(format!("outbox {}: {}", self.settings.name, told(&self.settings)))
+        Some(format!("outbox {}: {}", self.settings.name, outbox_told(&self.settings)))
     }
 
     fn start(&mut self) -> BoxFuture<'_, anyhow::Result<()>> {
         Box::pin(async {
             let Self { settings, wiring, slot, running } = self;
-            let started = start(settings, wiring).await?;
+            let started = pools::start_on(&settings.database, Start { settings, wiring }).await?;
             slot.fill(started.inspect.clone());
             *running = Some(started);
-            tracing::info!(outbox = settings.name, "started: {}", told(settings));
+            tracing::info!(outbox = settings.name, "started: {}", outbox_told(settings));
             Ok(())
         })
     }
@@ -86,52 +86,37 @@ struct Running {
     close: BoxFuture<'static, Result<(), backstop_sql::Error>>,
 }
 
-/// Connects and starts.
-async fn start(settings: &Settings, wiring: &Wiring) -> anyhow::Result<Running> {
-    let Database { url, pool_size: size, tls, .. } = &settings.database;
-    let (url, size) = (url.reveal(), *size);
-    match DatabaseKind::of(url)? {
-        DatabaseKind::Mysql => start_on(mysql::open_with(url, size, tls).await?, settings, wiring).await,
-        DatabaseKind::Postgres => {
-            start_on(postgres::open_with(url, size, tls).await?, settings, wiring).await
-        }
-        DatabaseKind::Sqlite => start_on(sqlite::open_with(url, size, tls).await?, settings, wiring).await,
+/// An outbox that is to be started.
+struct Start<'a> {
+    settings: &'a Settings,
+    wiring: &'a Wiring,
+}
+
+impl Starts for Start<'_> {
+    type Running = Running;
+
+    async fn on<DB: Supported>(self, pool: Pool<DB>) -> anyhow::Result<Running> {
+        let outbox = self.build_and_start(pool.clone()).await?;
+        let inspect = outbox.inspect();
+        let close = Box::pin(async move {
+            let drained = outbox.close().await;
+            pool.close().await;
+            drained
+        });
+        Ok(Running { inspect, close })
     }
 }
 
-async fn start_on<DB: Supported>(
-    pool: Pool<DB>,
-    settings: &Settings,
-    wiring: &Wiring,
-) -> anyhow::Result<Running> {
-    let started = build_and_start(pool.clone(), settings, wiring).await;
-    let outbox = match started {
-        Ok(outbox) => outbox,
-        Err(error) => {
-            pool.close().await;
-            return Err(error);
-        }
-    };
-    let inspect = outbox.inspect();
-    let close = Box::pin(async move {
-        let drained = outbox.close().await;
-        pool.close().await;
-        drained
-    });
-    Ok(Running { inspect, close })
-}
-
-async fn build_and_start<DB: Supported>(
-    pool: Pool<DB>,
-    settings: &Settings,
-    wiring: &Wiring,
-) -> anyhow::Result<Outbox<DB>> {
-    let config = settings.config();
-    let started = match settings.mode {
-        Mode::SingleNode => wiring.connect(Outbox::single_node(pool).config(config)).start().await,
-        Mode::MultiNode => wiring.connect(Outbox::multi_node(pool).config(config)).start().await,
-        Mode::Ordered => wiring.connect(Outbox::ordered(pool).config(config)).start().await,
-        Mode::WriterOnly => Outbox::writer_only(pool).config(config).start().await,
-    };
-    Ok(started?)
+impl Start<'_> {
+    async fn build_and_start<DB: Supported>(self, pool: Pool<DB>) -> anyhow::Result<Outbox<DB>> {
+        let Self { settings, wiring } = self;
+        let config = settings.config();
+        let started = match settings.mode {
+            Mode::SingleNode => wiring.connect(Outbox::single_node(pool).config(config)).start().await,
+            Mode::MultiNode => wiring.connect(Outbox::multi_node(pool).config(config)).start().await,
+            Mode::Ordered => wiring.connect(Outbox::ordered(pool).config(config)).start().await,
+            Mode::WriterOnly => Outbox::writer_only(pool).config(config).start().await,
+        };
+        Ok(started?)
+    }
 }

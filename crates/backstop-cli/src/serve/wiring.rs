@@ -1,4 +1,5 @@
-//! The handlers of an outbox, made before it starts: what they need is known then, and the page can show their targets.
+//! The handlers of an outbox or a queue, made before it starts: what they need is known then, and the page can show their
+//! targets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +11,15 @@ use backstop_core::inspect::Inspect;
 use backstop_disk::dlq::DeadLetters;
 use backstop_sql::Supported;
 use backstop_sql::outbox::{Builder, Delivering};
+use backstop_sql::queue::Worker;
 
 use super::auxiliary::Auxiliary;
 use super::letters::Opened;
-use crate::config::settings::{Handler, Mode, Outbox};
-use crate::handlers::{self, Made, Shared, Target};
+use crate::config::settings::{Handler, Mode, Outbox, Queue};
+use crate::handlers::{self, Made, Owner, Shared, Target};
 use crate::target::ARROW;
 
-/// What an outbox is connected to.
+/// What an outbox or a queue is connected to.
 #[derive(Default)]
 pub(super) struct Wiring {
     handlers: Vec<Wired>,
@@ -35,26 +37,45 @@ struct Wired {
 
 impl Wiring {
     /// Makes the handlers of an outbox. Nothing is sent, and brokers that are unavailable hold nothing up.
-    pub(super) fn of(
+    pub(super) fn of_outbox(
         outbox: &Outbox,
         letters: &BTreeMap<String, Opened>,
         shared: &Shared,
     ) -> anyhow::Result<Self> {
-        if outbox.mode == Mode::WriterOnly {
-            return Ok(Self::default());
+        let Outbox { name, mode, handlers, dlq, .. } = outbox;
+        match mode {
+            Mode::WriterOnly => Ok(Self::default()),
+            _ => Self::of(Owner::Outbox(name), handlers, dlq.as_ref(), letters, shared),
         }
-        let find =
-            |name: &Option<String>| name.as_ref().and_then(|name| letters.get(name)).map(Opened::letters);
-        let mut wiring = Self { letters: find(&outbox.dlq), ..Self::default() };
+    }
+
+    /// Makes the handlers of a queue.
+    pub(super) fn of_queue(
+        Queue { name, handlers, dlq, .. }: &Queue,
+        letters: &BTreeMap<String, Opened>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        Self::of(Owner::Queue(name), handlers, dlq.as_ref(), letters, shared)
+    }
+
+    fn of(
+        owner: Owner<'_>,
+        handlers: &[Handler],
+        dlq: Option<&String>,
+        letters: &BTreeMap<String, Opened>,
+        shared: &Shared,
+    ) -> anyhow::Result<Self> {
+        let find = |name: Option<&String>| name.and_then(|name| letters.get(name)).map(Opened::letters);
+        let mut wiring = Self { letters: find(dlq), ..Self::default() };
         let mut names = BTreeMap::new();
-        for handler in &outbox.handlers {
+        for handler in handlers {
             let target = Target::of(handler).into_iter().next().context("a handler names no target")?;
             // A URL's path is not shown, so two of one host have one name.
             let number = names.entry((target.word(), target.name())).or_insert(0);
             *number += 1;
-            let made = handlers::build(&outbox.name, *number, target, shared)
-                .with_context(|| handler.path.clone())?;
-            wiring.add(&used_for(outbox, handler), handler, made, find(&handler.dlq));
+            let made =
+                handlers::build(owner, *number, target, shared).with_context(|| handler.path.clone())?;
+            wiring.add(&used_for(owner, handler), handler, made, find(handler.dlq.as_ref()));
         }
         Ok(wiring)
     }
@@ -77,6 +98,26 @@ impl Wiring {
     /// Where the handlers send to, for the dashboard.
     pub(super) fn targets(&self) -> &[Arc<dyn Inspect>] {
         &self.targets
+    }
+
+    /// The worker of a queue with everything registered, if there is anything for it to do.
+    pub(super) fn worker(&self) -> Option<Worker> {
+        if self.handlers.is_empty() {
+            return None;
+        }
+        let mut worker = Worker::new();
+        if let Some(letters) = &self.letters {
+            worker = worker.dead_letters(letters.clone());
+        }
+        for Wired { event_types, handler, .. } in &self.handlers {
+            for event_type in event_types {
+                worker = match event_type.as_str() {
+                    "*" => worker.otherwise(handler.clone()),
+                    event_type => worker.on(event_type.to_owned(), handler.clone()),
+                };
+            }
+        }
+        Some(worker)
     }
 
     /// Registers everything with an outbox.
@@ -105,7 +146,7 @@ impl Wiring {
 }
 
 /// Whose events a handler is for, on the page: no two have the same.
-fn used_for(outbox: &Outbox, handler: &Handler) -> String {
+fn used_for(owner: Owner<'_>, handler: &Handler) -> String {
     let about = handler.aggregate_type.as_ref().map(|about| format!(" ({about})")).unwrap_or_default();
-    format!("{}: {}{about}", outbox.name, handler.event_type.join(", "))
+    format!("{}: {}{about}", owner.name(), handler.event_type.join(", "))
 }

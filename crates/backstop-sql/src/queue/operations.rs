@@ -96,6 +96,12 @@ impl Operations {
         DatabaseKind::of(url)?.connect_queue(url, tls, events, log).await
     }
 
+    /// The database is reached through a pooler that shares connections between transactions, such as PgBouncer.
+    pub fn behind_pooler(mut self) -> Self {
+        self.tables = self.tables.behind_pooler();
+        self
+    }
+
     /// After how long an event that somebody has taken counts as abandoned. Defaults to 5 minutes.
     pub fn abandoned_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

@@ -90,6 +90,12 @@ impl Tables {
         Self { database, words, events, log }
     }
 
+    /// The same tables, reached through a pooler that shares connections between transactions.
+    pub(crate) fn behind_pooler(mut self) -> Self {
+        self.database = self.database.behind_pooler();
+        self
+    }
+
     pub(crate) fn database(&self) -> &Database {
         &self.database
     }

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use anyhow::{Context, bail};
 
 /// Whether the operator wants it. Where nobody can be asked, it must have been said before.
-pub(super) fn is_wanted(question: &str, yes: bool) -> anyhow::Result<bool> {
+pub(crate) fn is_wanted(question: &str, yes: bool) -> anyhow::Result<bool> {
     if yes {
         return Ok(true);
     }
