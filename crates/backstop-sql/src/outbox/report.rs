@@ -2,22 +2,17 @@
 
 use std::sync::Arc;
 
-use backstop_core::inspect::{Flow, Health, Place, Report, Route, Times, Troubled};
-use backstop_core::{Timestamp, look, telemetry};
-use chrono::SecondsFormat;
-
 use super::feed::Feed;
 use super::gate::Trouble;
 use super::sampling::Sampling;
 use crate::Error;
 use crate::store::{Census, Store};
+use backstop_core::inspect::{Flow, Health, Place, Report, Route, Times, Troubled};
+use backstop_core::{look, telemetry};
 
 /// Counting stops here: beyond it "100,000+" says enough, and a scan of millions would cost too much.
 const COUNT_CAP: u32 = 100_000;
 const TROUBLED: u32 = 50;
-
-/// Health names this many held routes, and counts the others: the report lists them all.
-const MOST_TOLD: usize = 10;
 
 const STOOD_DOWN: &str = "another node delivers from this table, and this one delivers nothing until that one stops; \
                           stop one of the two, or run both in mode multi-node";
@@ -82,10 +77,8 @@ impl Reporter {
             return Health::Down(STOOD_DOWN.to_owned());
         }
         let trouble = feed.gate().trouble();
-        let held = feed.held().all();
         match trouble {
-            None if held.is_empty() => Health::Up,
-            None => Health::Degraded(told(feed, &held)),
+            None => feed.held().told().map_or(Health::Up, Health::Degraded),
             Some(Trouble { events, error, shut: true }) => Health::Down(format!(
                 "deliveries are stopped: {events} handled events cannot be recorded as handled, and would be \
                  delivered again: {error}"
@@ -134,21 +127,6 @@ impl Reporter {
             flow("polled", "Queued by the poller.", metrics.enqueue_cold.total()),
         ]
     }
-}
-
-/// Which routes are held, for what, since when, and when the next probe comes.
-fn told(feed: &Feed, held: &[Arc<str>]) -> String {
-    let moment = |at: Timestamp| at.to_rfc3339_opts(SecondsFormat::Secs, true);
-    let tell = |route: &Arc<str>| {
-        let Some(paused) = feed.held().paused(route) else { return route.to_string() };
-        let probe = paused.next_probe.map(|at| format!(", next probe at {}", moment(at))).unwrap_or_default();
-        format!("{route} since {}{probe} ({})", moment(paused.since), paused.why)
-    };
-    let mut told: Vec<_> = held.iter().take(MOST_TOLD).map(tell).collect();
-    if held.len() > MOST_TOLD {
-        told.push(format!("and {} others", held.len() - MOST_TOLD));
-    }
-    format!("routes are held, and their events wait: {}", told.join(", "))
 }
 
 fn places(census: Census) -> Vec<Place> {

@@ -9,6 +9,8 @@ mod fresh;
 mod abandoned;
 mod by_hand;
 mod harness;
+mod held;
+mod operations;
 mod publishing;
 mod schema;
 mod working;

@@ -97,17 +97,6 @@ impl Buffer {
         inner.events.drain(..).collect()
     }
 
-    /// Takes out what matches.
-    pub(super) fn take_those(&self, matches: impl Fn(&Taken) -> bool) -> Vec<Taken> {
-        let mut inner = self.lock();
-        let (out, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.events).into_iter().partition(matches);
-        inner.events = rest.into();
-        inner.bytes = inner.events.iter().map(Taken::bytes).sum();
-        drop(inner);
-        self.ready.forget_permits(out.len());
-        out
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

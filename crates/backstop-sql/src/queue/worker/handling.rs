@@ -14,14 +14,14 @@ use super::buffer::Buffer;
 use super::finalizer::Outgoing;
 use super::in_hand::InHand;
 use crate::outbox::burials::Burials;
-use crate::outbox::registry::Registry;
+use crate::outbox::held::{Asked, HeldRoutes};
 use crate::queue::claim::Claim;
 use crate::queue::table::{Ending, Finish, PutBack};
 
 /// What the handlers share.
 pub(super) struct Handling {
     pub(super) component: Arc<str>,
-    pub(super) registry: Registry,
+    pub(super) held: HeldRoutes<i64>,
     pub(super) retry: Retry,
     /// How often an event is taken at most.
     pub(super) limit: Option<u32>,
@@ -29,6 +29,22 @@ pub(super) struct Handling {
     pub(super) burials: Burials,
     pub(super) in_hand: InHand,
     pub(super) metrics: Arc<telemetry::Queue>,
+}
+
+/// An event on its way to its handler.
+struct OnItsWay<'a> {
+    taken: &'a Taken,
+    event: &'a Event,
+}
+
+impl Asked for OnItsWay<'_> {
+    fn event(&self) -> &Event {
+        self.event
+    }
+
+    fn is_probe(&self) -> bool {
+        self.taken.is_probe
+    }
 }
 
 /// An event that goes back as if it had not been taken.
@@ -53,6 +69,9 @@ impl Handling {
                     "the claim of an event ran out while it waited; it is left to whoever takes it over"
                 );
                 self.in_hand.end(std::iter::once(claim));
+                if let Ok(event) = &taken.event {
+                    self.held.probe_lost(&OnItsWay { taken: &taken, event });
+                }
                 continue;
             }
             // A cancelled handler is no failure: its event goes back as if it had not been taken.
@@ -80,7 +99,11 @@ impl Handling {
                 return self.give_up(taken, Ending::Failed, claim.attempt, unreadable.clone()).await;
             }
         };
-        let answer = self.deliver(taken, event).await;
+        let Some(answer) = self.deliver_unless_held(taken, event).await else {
+            self.metrics.held.increment();
+            let event_type = (!taken.has_type).then(|| event.event_type().to_owned());
+            return Outgoing::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
+        };
         match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
             Settlement::Done => Outgoing::Finish(Finish { claim, ending: Ending::Completed, error: None }),
             Settlement::Deferred { after } => {
@@ -121,6 +144,22 @@ impl Handling {
         Outgoing::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
     }
 
+    /// What the handler says of an event; none if its route is held, and the event goes back as if it had not been taken.
+    async fn deliver_unless_held(&self, taken: &Taken, event: &Event) -> Option<Result<Outcome, Failure>> {
+        if !taken.is_probe && self.held.keeps(event) {
+            return None;
+        }
+        let answer = self.deliver(taken, event).await;
+        let on_its_way = OnItsWay { taken, event };
+        match self.held.registry().route(event.aggregate_type(), event.event_type()) {
+            Some(route) => self.held.answered(&route, &on_its_way, answer),
+            None => {
+                self.held.probe_lost(&on_its_way);
+                Some(answer)
+            }
+        }
+    }
+
     async fn deliver(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
         let (entered, ready) = self.interceptors.before(event);
         let answer = match ready {
@@ -132,7 +171,7 @@ impl Handling {
     }
 
     async fn route_and_call(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
-        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+        let Some(route) = self.held.registry().route(event.aggregate_type(), event.event_type()) else {
             return Err(unroutable(event));
         };
         let waited = (SystemClock.now() - taken.created_at).to_std().unwrap_or_default();

@@ -5,6 +5,7 @@ mod finalizer;
 mod handling;
 mod in_hand;
 mod pace;
+mod passing;
 mod taker;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use super::config::{Config, OnFailure, WorkerConfig};
 use super::table::Tables;
 use crate::Error;
 use crate::outbox::burials::Burials;
+use crate::outbox::held::HeldRoutes;
 use crate::outbox::registry::Registry;
 use crate::renewal::Renewal;
 use buffer::Buffer;
@@ -141,7 +143,10 @@ struct Taken {
     event: Result<Event, String>,
     /// Whether its row names its type.
     has_type: bool,
+    /// Whether it is to find out if its route, which is held, can be opened.
+    is_probe: bool,
     /// Freed when the event is out of the handler's hands, if it was taken over from a worker that died.
+    #[expect(dead_code, reason = "it is dropped with the event")]
     lane: Option<LanePass>,
 }
 
@@ -196,7 +201,7 @@ pub(super) struct Running {
     renewal: Renewal,
     trouble: Arc<Mutex<Option<Trouble>>>,
     failing: Arc<Mutex<Option<String>>>,
-    registry: Registry,
+    held: HeldRoutes<i64>,
     drain_timeout: Duration,
 }
 
@@ -236,9 +241,10 @@ impl Running {
             OnFailure::Retry => config.limit().unwrap_or(u32::MAX),
         };
         let policy = worker.policy.unwrap_or_else(|| SharedPolicy::new(config.retry));
+        let held = HeldRoutes::new(worker.registry, false);
         let handling = Arc::new(Handling {
             component: config.name.as_str().into(),
-            registry: worker.registry.clone(),
+            held: held.clone(),
             retry: Retry { max_attempts, policy },
             limit: config.limit(),
             interceptors: worker.interceptors,
@@ -257,6 +263,7 @@ impl Running {
             buffer: buffer.clone(),
             in_hand: in_hand.clone(),
             lane,
+            held: held.clone(),
             metrics: metrics.clone(),
             settings: settings.clone(),
             timeout: config.abandoned_timeout,
@@ -267,13 +274,13 @@ impl Running {
         let taking = Lifecycle::started(|shutdown| taker.run(shutdown));
         let trouble = finalizer.trouble();
         let handlers = tokio::sync::Mutex::new(Some(Handlers { tasks, cancel, finalizer }));
-        let (registry, drain_timeout) = (worker.registry, settings.drain_timeout);
-        Self { taking, buffer, in_hand, handlers, renewal, trouble, failing, registry, drain_timeout }
+        let drain_timeout = settings.drain_timeout;
+        Self { taking, buffer, in_hand, handlers, renewal, trouble, failing, held, drain_timeout }
     }
 
-    /// Handlers by event type.
-    pub(super) fn registry(&self) -> &Registry {
-        &self.registry
+    /// Handlers by event type, and which of them are not called for now.
+    pub(super) fn routes(&self) -> &HeldRoutes<i64> {
+        &self.held
     }
 
     /// How many events are in this process's hands.

@@ -12,9 +12,11 @@ use tokio::sync::Notify;
 use super::buffer::Buffer;
 use super::in_hand::InHand;
 use super::pace::Pace;
-use super::{Lane, Taken, Woken, WorkerConfig};
+use super::passing::Types;
+use super::{Lane, LanePass, Taken, Woken, WorkerConfig};
 use crate::Error;
 use crate::database::At;
+use crate::outbox::held::HeldRoutes;
 use crate::queue::claim::Row;
 use crate::queue::table::{Tables, Which};
 
@@ -28,6 +30,7 @@ const LOOK_FOR_DUE: Duration = Duration::from_millis(50);
 struct Times {
     abandoned: Tick,
     due: Tick,
+    types: Types,
 }
 
 pub(super) struct Taker {
@@ -35,6 +38,7 @@ pub(super) struct Taker {
     pub(super) buffer: Arc<Buffer>,
     pub(super) in_hand: InHand,
     pub(super) lane: Lane,
+    pub(super) held: HeldRoutes<i64>,
     pub(super) metrics: Arc<telemetry::Queue>,
     pub(super) settings: WorkerConfig,
     pub(super) timeout: Duration,
@@ -60,7 +64,7 @@ impl Taker {
         let mut pace = Pace::new(self.settings.concurrency, self.settings.batch_size);
         let mut rest = Rest::new(self.settings.idle_wait);
         let mut filled_at = SystemClock.ticks();
-        let mut times = Times { abandoned: filled_at, due: filled_at };
+        let mut times = Times { abandoned: filled_at, due: filled_at, types: Types::default() };
         while !shutdown.has_begun() {
             let target = pace.target();
             if self.buffer.len() > target / 2 {
@@ -101,6 +105,7 @@ impl Taker {
             () = self.woken.by_others.notified() => {}
             () = self.scheduled.notified() => {}
             () = self.lane.freed() => {}
+            () = self.held.changed() => {}
         }
     }
 
@@ -130,9 +135,10 @@ impl Taker {
             found |= due > 0;
             times.due = if more { now } else { now + LOOK_FOR_DUE };
         }
+        found |= self.probe().await?;
         let wanted = self.wanted(target);
         if wanted > 0 {
-            let ready = self.take(Which::Ready { after: None }, wanted).await?;
+            let ready = self.take_open(&mut times.types, wanted).await?;
             more |= ready == wanted;
             found |= ready > 0;
         } else {
@@ -147,7 +153,7 @@ impl Taker {
         let ahead = self.tables.ahead(At::Database, self.timeout).await?;
         // While one that was taken over is handled the others wait, and whoever finishes it says so.
         let abandoned = ahead.abandoned.filter(|_| !self.lane.is_busy());
-        let next = [ahead.due, abandoned].into_iter().flatten().min();
+        let next = [ahead.due, abandoned, self.held.next_probe()].into_iter().flatten().min();
         if next.is_some() {
             // By the database's clock, so it is asked when this rest is over.
             times.due = now;
@@ -181,19 +187,19 @@ impl Taker {
             "an abandoned event is taken over: its worker died, or stood still for too long"
         );
         self.metrics.taken_over.increment();
-        self.hand_over(vec![row], since, Some(pass));
+        self.hand_over(vec![row], since, Some(pass), false);
         Ok(true)
     }
 
-    async fn take(&self, which: Which<'_>, wanted: u32) -> Result<u32, Error> {
+    pub(super) async fn take(&self, which: Which<'_>, wanted: u32) -> Result<u32, Error> {
         let since = SystemClock.ticks();
         let rows = self.tables.claim(which, At::Database, wanted).await?;
         let taken = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        self.hand_over(rows, since, None);
+        self.hand_over(rows, since, None, false);
         Ok(taken)
     }
 
-    fn hand_over(&self, rows: Vec<Row>, since: Tick, mut lane: Option<super::LanePass>) {
+    pub(super) fn hand_over(&self, rows: Vec<Row>, since: Tick, mut lane: Option<LanePass>, is_probe: bool) {
         self.metrics.taken.add(rows.len() as u64);
         self.in_hand.add(rows.iter().map(|row| row.claim), since);
         let taken = rows.into_iter().map(|Row { claim, created_at, has_type, event }| Taken {
@@ -201,6 +207,7 @@ impl Taker {
             created_at,
             event,
             has_type,
+            is_probe,
             lane: lane.take(),
         });
         self.buffer.push(taken.collect());
