@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use backstop_core::Event;
 use backstop_sql::Error;
+use backstop_sql::connection::Connection as _;
 use tokio::task::JoinSet;
 
 use crate::harness::*;
@@ -192,4 +193,42 @@ database_suite! {
         assert_eq!(logged.status, "FAILED");
         assert!(logged.error.unwrap().contains("does not hold JSON"));
     }
+}
+
+/// A renewal, or anybody else, changes the row while a finalize waits for it: the finalize must go by what the row is then, and
+/// neither leave it behind in both tables nor lose it.
+async fn a_finalize_waits_for_who_has_locked_the_row<DB: Database>() {
+    let Some(it) = DB::make().await else { return };
+    let queue = it.started().await;
+    let ids = queue.publish_all((0..2).map(event).collect()).await.unwrap();
+    let claimed = [queue.poll().await.unwrap().unwrap(), queue.poll().await.unwrap().unwrap()];
+    let mut transaction = it.connections.transaction("begin").await.unwrap();
+    let change =
+        |assignment: &str, id: i64| it.statement(&format!("update events set {assignment} where id = {id}"));
+    transaction.execute(&change("last_error = 'touched'", ids[0])).await.unwrap();
+    transaction.execute(&change("claim_seq = claim_seq + 1, attempts = attempts + 1", ids[1])).await.unwrap();
+    let (first, second) = (queue.finalize(&claimed[0], true), queue.finalize(&claimed[1], true));
+    let (first, second) = tokio::join!(first, async {
+        let finalized = second;
+        tokio::pin!(finalized);
+        // Both wait by now; the change commits under them.
+        let waited = tokio::time::timeout(std::time::Duration::from_millis(300), &mut finalized).await;
+        assert!(waited.is_err(), "it did not wait");
+        transaction.commit().await.unwrap();
+        finalized.await
+    });
+    first.unwrap();
+    assert!(matches!(second, Err(Error::TakenOver { .. })), "{second:?}");
+    assert_eq!(it.rows().await, (1, 1), "each in one table");
+    assert!(it.logged(ids[0]).await.is_some() && it.queued(ids[1]).await.is_some());
+}
+
+#[tokio::test]
+async fn a_finalize_goes_by_what_a_row_is_after_it_has_waited_for_it_on_postgres() {
+    a_finalize_waits_for_who_has_locked_the_row::<sqlx::Postgres>().await;
+}
+
+#[tokio::test]
+async fn a_finalize_goes_by_what_a_row_is_after_it_has_waited_for_it_on_mysql() {
+    a_finalize_waits_for_who_has_locked_the_row::<sqlx::MySql>().await;
 }
