@@ -1,5 +1,6 @@
 //! Which requests are let in, and how many: the checks before every route, and the headers after it.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,7 +163,7 @@ async fn arrived(body: Body) -> Result<Body, Refusal> {
 
 /// Whether reading a body ended at the limit and not at a fault of the connection.
 fn is_too_long(error: &axum::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<LengthLimitError>())
+    error.source().is_some_and(<dyn Error>::is::<LengthLimitError>)
 }
 
 /// Whose request it is.

@@ -50,6 +50,11 @@ impl SqlStore {
         [Status::New, Status::Retry, Status::Dead].map(|status| self.statements().sample(status, at, cap))
     }
 
+    /// The statements that [`troubled`](crate::store::Store::troubled) runs.
+    pub fn troubled_statements(&self, limit: u32) -> [Statement; 2] {
+        [Status::Dead, Status::Retry].map(|status| self.statements().troubled(status, limit))
+    }
+
     /// The same store on connections around its own, which see each statement before it runs.
     pub fn through(mut self, around: impl FnOnce(Arc<dyn Connections>) -> Arc<dyn Connections>) -> Self {
         self.database = self.database.through(around);

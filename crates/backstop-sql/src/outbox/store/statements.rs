@@ -88,6 +88,14 @@ impl<'a> Statements<'a> {
         move |statement| self.database.dialect().push_one_of(statement, KEY, ids)
     }
 
+    /// That rows have this status and no index of several is to be walked.
+    fn only(self, status: Status) -> impl Fn(&mut Statement) + use<'a> {
+        move |statement| {
+            let number = Plain((status as i16).to_string());
+            statement.write(self.words.one_status, &[("status", &number)]);
+        }
+    }
+
     fn hint(&self, index: &str) -> String {
         self.table.hint(index)
     }
@@ -290,11 +298,11 @@ impl Statements<'_> {
             "select {now}, aggregate_type, event_type, count(*), \
              min(case when available_at <= {now} then created_at end) from \
              (select aggregate_type, event_type, available_at, created_at from {table}{hint} where {status} \
-             order by available_at limit {cap}) as sampled group by aggregate_type, event_type",
+             order by status, available_at limit {cap}) as sampled group by aggregate_type, event_type",
             &[
                 ("now", &self.now(at)),
                 ("hint", &Plain(self.hint(self.words.indexes.by_status))),
-                ("status", &Plain(is(status))),
+                ("status", &self.only(status)),
                 ("cap", &i64::from(cap)),
             ],
         )
@@ -302,10 +310,11 @@ impl Statements<'_> {
 
     pub(super) fn troubled(&self, status: Status, limit: u32) -> Statement {
         self.sql(
-            "select {columns} from {table} where {status} order by available_at desc limit {limit}",
+            "select {columns} from {table}{hint} where {status} order by status desc, available_at desc limit {limit}",
             &[
                 ("columns", &Plain(row::TROUBLED)),
-                ("status", &Plain(is(status))),
+                ("hint", &Plain(self.hint(self.words.indexes.by_status))),
+                ("status", &self.only(status)),
                 ("limit", &i64::from(limit)),
             ],
         )

@@ -16,6 +16,9 @@ pub struct Words {
     /// of [`Order`](super::Order).
     pub(crate) pending: &'static [&'static str],
     pub(crate) indexes: Indexes,
+    /// The condition that a row has a status, in words that keep the planner to the index that begins with it. An index of
+    /// several statuses has the rows of the others in between, however many.
+    pub(crate) one_status: &'static str,
     /// What stands around conditions that no index answers, so that however few rows seem to match, the planner still walks
     /// over an index in its order.
     pub(crate) fence: [&'static str; 2],

@@ -23,6 +23,7 @@ pub(super) const WORDS: Words = Words {
         old_pending: " force index ({idx}_created)",
         old_ended: " force index ({idx}_created)",
     },
+    one_status: "status = {status}",
     fence: NO_FENCE,
     pair_order: PAIR_ORDER,
     // A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all that

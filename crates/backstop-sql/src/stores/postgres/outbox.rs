@@ -13,6 +13,8 @@ pub(super) const WORDS: Words = Words {
     pending: &["status in (0, 2)"],
     // Partial indexes: it finds them by itself.
     indexes: Indexes { due: "", due_created: "", by_status: "", pair: "", dead: "", old_pending: "", old_ended: "" },
+    // It does not see that a partial index holds these rows, and so cannot choose one.
+    one_status: "status between {status} and {status}",
     // Where many are dead and few of them seem to match, it would read the whole table, for each page of a list anew.
     // What it cannot look into it takes for true half of the time.
     fence: ["coalesce(", ", false)"],

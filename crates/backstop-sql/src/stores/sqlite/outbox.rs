@@ -21,6 +21,7 @@ pub(super) const WORDS: Words = Words {
         old_pending: " indexed by {idx}_due_created",
         old_ended: " indexed by {idx}_ended",
     },
+    one_status: "status = {status}",
     fence: NO_FENCE,
     pair_order: PAIR_ORDER,
     created_at: "created_at",
