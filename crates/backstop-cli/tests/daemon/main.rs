@@ -9,12 +9,15 @@ mod draining;
 mod enabling;
 mod encrypted;
 mod ending;
+mod jobs;
 mod letters_and_rows;
 mod logging;
 mod migrating;
 mod python_service;
+mod queues;
 #[path = "../receiver/mod.rs"]
 mod receiver;
+mod requeueing;
 mod secrets;
 mod serving;
 mod support;
