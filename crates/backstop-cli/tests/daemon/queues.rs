@@ -47,7 +47,7 @@ backstop_testkit::suite! {
         assert!(status == 200 && health.contains("\"jobs\""), "{health}");
         let shown = daemon.component("queue", |shown| shown["places"][4]["count"]["events"] == 1);
         assert_eq!((&shown["name"], &shown["health"]["status"]), (&"jobs".into(), &"up".into()));
-        assert_eq!((&shown["troubled"][0]["place"], &shown["troubled"][0]["event_type"]), (&"failed".into(), &"Unheard".into()));
+        assert_eq!((&shown["troubled"][0]["place"], &shown["troubled"][0]["id"]), (&"failed".into(), &unheard.to_string().into()));
         daemon.end("-TERM").with(0);
     }
 
@@ -79,10 +79,9 @@ server: {{address: '127.0.0.1:0'}}
 ",
         receiver.url()
     );
-    let jobs = on_sqlite().await.unwrap();
+    let mut jobs = on_sqlite().await.unwrap();
     std::fs::write(jobs.place.file("backstop.yaml"), settings).unwrap();
-    let place = jobs.place.variable("HOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
-    let jobs = Jobs { place, ..jobs };
+    jobs.place = jobs.place.variable("HOOK_SECRET", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
     let daemon = jobs.place.serve();
     jobs.execute(r#"insert into events (event) values ('{"type": "InvoiceRequested", "total": 1.10}')"#)
         .await;

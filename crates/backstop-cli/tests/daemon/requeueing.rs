@@ -99,9 +99,8 @@ backstop_testkit::suite! {
             let json = summary(&jobs.queue(&["why", id, "--json"]).with(0).said);
             assert_eq!((&json["state"], json["id"].to_string().as_str()), (&word.into(), id));
         }
-        jobs.execute("insert into events (event) values ('{\"type\": \"Unknown\"}')").await;
-        let lost = ids(&jobs.queue(&["list", "--status", "pending"]).with(0)).into_iter().max().unwrap();
-        let why = jobs.queue(&["why", &lost.to_string()]).with(0);
+        jobs.execute("insert into events (id, event) values (99, '{\"type\": \"Unknown\"}')").await;
+        let why = jobs.queue(&["why", "99"]).with(0);
         assert!(why.said.contains("the settings file has no handler for event type Unknown"), "{}", why.said);
         for command in ["why", "show"] {
             let missing = jobs.queue(&[command, "404"]).with(1);
@@ -120,7 +119,7 @@ backstop_testkit::suite! {
             (&["requeue", "--error", "timeout", "--limit", "1", "--dry-run"], 0, "would requeue 1 event of"),
             (&["requeue", "--type", "Nothing", "--yes"], 0, "requeued 0 events of queue jobs"),
             (&["requeue", "--all", "6"], 2, "cannot be used with"),
-            (&["requeue", "--all", "--force"], 2, "<ID>"),
+            (&["requeue", "--all", "--force"], 1, "--force is for events that you name by their ids"),
             (&["requeue", "--all", "--rate", "0"], 2, "--rate"),
             (&["purge"], 2, "--older-than"),
             (&["purge", "--older-than", "1d"], 1, "nobody can be asked whether to delete 4 events from the log of queue jobs"),
