@@ -51,7 +51,7 @@ DEALLOCATE PREPARE backstop;
 
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = 'events' AND column_name = 'last_error') = 0,
-  'ALTER TABLE events ADD COLUMN last_error TEXT CHARACTER SET utf8mb4', 'DO 0');
+  'ALTER TABLE events ADD COLUMN last_error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;
@@ -112,7 +112,7 @@ DEALLOCATE PREPARE backstop;
 -- Why an event failed.
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = 'event_log' AND column_name = 'error') = 0,
-  'ALTER TABLE event_log ADD COLUMN error TEXT CHARACTER SET utf8mb4', 'DO 0');
+  'ALTER TABLE event_log ADD COLUMN error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;

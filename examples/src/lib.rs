@@ -15,6 +15,9 @@ pub mod managed_databases {}
 #[doc = include_str!("../../docs/guides/outbox.md")]
 pub mod outbox {}
 
+#[doc = include_str!("../../docs/guides/queue.md")]
+pub mod queue {}
+
 #[doc = include_str!("../../docs/guides/several-nodes.md")]
 pub mod several_nodes {}
 

@@ -32,6 +32,19 @@ fn outbox_sqlite_ships_what_can_be_shipped_and_shows_what_is_dead() {
     assert!(!said.contains("never"), "{said}");
 }
 
+#[test]
+fn queue_handles_what_is_published_and_what_is_requeued() {
+    let said = run("queue", &[]);
+    for line in [
+        "invoices for orders [1, 2]",
+        "failed: address: no such street",
+        "invoice for order 3 after all",
+        "3 completed, 0 failed",
+    ] {
+        assert!(said.contains(line), "{line}:\n{said}");
+    }
+}
+
 /// Rules: O-090.
 #[test]
 fn two_databases_deliver_side_by_side() {

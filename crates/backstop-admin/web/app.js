@@ -91,15 +91,16 @@ function showIndex(reports) {
 /** Events in each unfinished place, over all components. */
 function rest(reports) {
   const sum = new Map();
-  for (const { name, count } of reports.flatMap(({ places }) => places)) {
-    if (tone(name) === "good") continue;
+  const looking = ({ kind, places }) => places.map((place) => ({ ...place, look: tone(place.name, kind) }));
+  for (const { name, count, look } of reports.flatMap(looking)) {
+    if (look === "good") continue;
     const { events, capped } = sum.get(name) ?? { events: 0, capped: false };
-    sum.set(name, { events: events + count.events, capped: capped || count.capped });
+    sum.set(name, { events: events + count.events, capped: capped || count.capped, look });
   }
   return sum;
 }
 
-const has = (sum, wanted) => [...sum].some(([name, { events }]) => tone(name) === wanted && events > 0);
+const has = (sum, wanted) => [...sum].some(([, { events, look }]) => look === wanted && events > 0);
 
 function overall(worst, sum) {
   if (worst === 2) return "bad";
@@ -125,12 +126,12 @@ function summarise(line, reports, sum) {
   if (line.textContent === text) return;
   line.replaceChildren(...parts.flatMap(([name, sum], index) => [
     ...(index > 0 ? [", "] : []),
-    el("span", { "data-tone": tone(name) }, `${count(sum)} ${name}`),
+    el("span", { "data-tone": sum.look }, `${count(sum)} ${name}`),
   ]));
 }
 
 function trouble(sum) {
-  const bad = [...sum].filter(([name, { events }]) => tone(name) === "bad" && events > 0);
+  const bad = [...sum].filter(([, { events, look }]) => look === "bad" && events > 0);
   return bad.map(([name, sum]) => `${count(sum)} ${name}`).join(", ");
 }
 

@@ -51,22 +51,22 @@ export function update(card, report, now) {
     found.hidden = !shown;
     return found;
   };
-  showPlaces(section("where", report.places.length > 0), report.places);
-  showFlows(section("moves", report.flows.length > 0), report.flows, histories.get(card));
-  routes.update(section("routes", report.routes.length > 0), report.routes, now);
+  showPlaces(section("where", report.places.length > 0), report);
+  showFlows(section("moves", report.flows.length > 0), report, histories.get(card));
+  routes.update(section("routes", report.routes.length > 0), report, now);
   times.update(section("took", report.times.length > 0), report.times);
   // A component that could not be asked must not say that nothing is in trouble.
   const known = report.places.length > 0 || report.troubled.length > 0 || report.health.status === "up";
   troubled.update(section("troubled", known), report, now);
 }
 
-function showPlaces(section, places) {
+function showPlaces(section, { kind, places }) {
   const largest = Math.max(0, ...places.map(resting));
   const dot = scale(largest);
   const rows = Math.ceil(largest / dot / COLUMNS);
   say(section.querySelector(".aside"), caption(largest, dot));
   list(section.querySelector(".places"), places, ({ name }) => name, createPlace, (node, place) => {
-    mark(node, "data-tone", tone(place.name));
+    mark(node, "data-tone", tone(place.name, kind));
     mark(node, "data-empty", place.count.events === 0 ? "" : null);
     say(node.querySelector(".label"), place.name);
     say(node.querySelector(".count"), count(place.count));
@@ -109,13 +109,13 @@ function pile(drawing, dots, rows) {
   }
 }
 
-function showFlows(section, flows, histories) {
+function showFlows(section, { kind, flows }, histories) {
   const at = performance.now() / 1000; // a clock that nobody sets: rates must not jump with the wall clock
   list(section.querySelector(".flows"), flows, ({ name }) => name, createFlow, (node, flow) => {
     if (!histories.has(flow.name)) histories.set(flow.name, new History());
     const history = histories.get(flow.name);
     history.note(at, flow.total);
-    mark(node, "data-tone", tone(flow.name));
+    mark(node, "data-tone", tone(flow.name, kind));
     mark(node, "data-empty", flow.total === 0 ? "" : null);
     mark(node, "title", flow.meaning);
     say(node.querySelector(".label"), flow.name);

@@ -32,6 +32,15 @@ export function mark(node, name, value) {
   else if (node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
 
+/** Shows or hides columns of a table, by their names. */
+export function columns(section, shown) {
+  for (const [name, isShown] of Object.entries(shown)) {
+    for (const cell of section.querySelectorAll("th, td")) {
+      if ((cell.dataset.column ?? cell.textContent) === name) cell.hidden = !isShown;
+    }
+  }
+}
+
 /**
  * Makes `parent` hold one child per item, in order. A child stays the same node as long as its item's key does,
  * so that focus, selection and opened details survive a refresh.

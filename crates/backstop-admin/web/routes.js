@@ -1,6 +1,6 @@
 // Where a component's events go: how many wait on each way, since when, and why if their way is closed.
 
-import { el, list, mark, say } from "./dom.js";
+import { columns, el, list, mark, say } from "./dom.js";
 import { clock, count, duration, number, visible } from "./words.js";
 
 const COLUMNS = ["Route", "Waiting", "Retrying", "Dead", "Oldest due", "State"];
@@ -16,12 +16,15 @@ export function create() {
       el("tbody", { role: "rowgroup" })));
 }
 
-export function update(section, routes, now) {
+export function update(section, { kind, places, routes }, now) {
   const shown = [...routes].sort(byTrouble).slice(0, MOST);
   const paused = routes.filter((route) => route.paused).length;
   const all = routes.length > MOST ? `the first ${MOST} of ${number(routes.length)}` : number(routes.length);
   say(section.querySelector(".aside"), paused > 0 ? `${all}, ${number(paused)} of them not delivered now` : all);
-  list(section.querySelector("tbody"), shown, ({ name }) => name, row, (node, route) => refresh(node, route, now));
+  list(section.querySelector("tbody"), shown, ({ name }) => name, row, (node, route) => refresh(node, route, kind, now));
+  // A queue has neither: its events wait, or are in the log.
+  const has = (name) => places.some((place) => place.name === name);
+  columns(section, { Retrying: has("retrying"), Dead: has("dead") });
 }
 
 /** Those whose events are not delivered first, then those with the most events. */
@@ -40,7 +43,7 @@ function row() {
     cell(5, el("div", { class: "chip" }), el("div", { class: "error" })));
 }
 
-function refresh(node, route, now) {
+function refresh(node, route, kind, now) {
   const find = (name) => node.querySelector(`.${name}`);
   const figure = (name, { events, capped }, tone) => {
     say(find(name), count({ events, capped: capped && events > 0 }));
@@ -54,7 +57,7 @@ function refresh(node, route, now) {
   say(find("oldest"), since === null ? "–" : duration(Math.max(0, now - Date.parse(since))));
   mark(find("oldest"), "title", since === null ? "No event is due." : `Created at ${since}.`);
   const { paused } = route;
-  say(find("chip"), paused ? sentence(paused, now) : open(route));
+  say(find("chip"), paused ? sentence(paused, now) : open(route, kind));
   mark(find("chip"), "data-tone", look(route));
   say(find("error"), paused ? reason(paused) : "");
 }
@@ -64,7 +67,10 @@ function look({ name, paused }) {
   return name === NO_HANDLER ? "quiet" : "good";
 }
 
-const open = ({ name }) => (name === NO_HANDLER ? "buried at once" : "delivered");
+function open({ name }, kind) {
+  if (kind === "queue") return name === NO_HANDLER ? "failed at once" : "handled";
+  return name === NO_HANDLER ? "buried at once" : "delivered";
+}
 
 function sentence({ state, since, next_probe: probe }, now) {
   const at = new Date(since);

@@ -1,6 +1,6 @@
 // The events an operator should look at: which, where, why, and when they are tried again.
 
-import { el, list, mark, say } from "./dom.js";
+import { columns, el, list, mark, say } from "./dom.js";
 import { count, duration, number, tone, visible } from "./words.js";
 
 const COLUMNS = ["Event", "About", "Place", "Error", "Next attempt"];
@@ -23,7 +23,8 @@ export function update(section, report, now) {
   section.querySelector(".calm").hidden = troubled.length > 0;
   section.querySelector("table").hidden = troubled.length === 0;
   say(section.querySelector(".aside"), share(report));
-  list(section.querySelector("tbody"), troubled, ({ id }) => id, row, (node, event) => refresh(node, event, now));
+  list(section.querySelector("tbody"), troubled, ({ id }) => id, row, (node, event) => refresh(node, event, report.kind, now));
+  columns(section, { About: troubled.some(({ aggregate_type, aggregate_id }) => aggregate_type || aggregate_id) });
 }
 
 /** "the first 20 of 1,204" when the report holds only some of those in the same places. */
@@ -48,23 +49,24 @@ function row() {
     cell(4, el("div", { class: "next" }), el("div", { class: "age" })));
 }
 
-function refresh(node, event, now) {
+function refresh(node, event, kind, now) {
   const find = (name) => node.querySelector(`.${name}`);
-  say(find("type"), visible(event.event_type));
+  say(find("type"), visible(event.event_type) || "without a type");
   say(find("id"), visible(event.id));
   say(find("aggregate"), visible(event.aggregate_type));
   say(find("aggregate-id"), visible(event.aggregate_id ?? ""));
   say(find("chip"), event.place);
-  mark(find("chip"), "data-tone", tone(event.place));
+  mark(find("chip"), "data-tone", tone(event.place, kind));
   say(find("attempts"), event.attempts === 1 ? "1 attempt" : `${number(event.attempts)} attempts`);
   explain(find("error"), visible(event.error ?? "No error was recorded."));
-  say(find("next"), next(event.next_attempt_at, now));
-  mark(find("next"), "title", event.next_attempt_at ?? "It is not tried again by itself.");
+  say(find("next"), next(event, now));
+  mark(find("next"), "title", event.next_attempt_at ?? (event.place === "stuck" ? null : "It is not tried again by itself."));
   say(find("age"), `${duration(Math.max(0, now - Date.parse(event.occurred_at)))} old`);
   mark(find("age"), "title", `It happened at ${event.occurred_at}.`);
 }
 
-function next(at, now) {
+function next({ place, next_attempt_at: at }, now) {
+  if (place === "stuck") return "when it is taken over";
   if (at === null) return "none";
   const wait = Date.parse(at) - now;
   return wait > 500 ? `in ${duration(wait)}` : "now";

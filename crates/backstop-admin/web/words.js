@@ -39,12 +39,16 @@ export const events = (n, capped = false) =>
 
 const TONES = {
   good: ["done", "delivered", "sent", "processed", "completed", "handled"],
-  warn: ["retrying", "retry", "failed", "failing", "deferred", "dropped"],
+  warn: ["retrying", "retry", "retried", "failed", "failing", "deferred", "dropped", "stuck", "taken over", "late"],
   bad: ["dead", "buried", "lost", "stored", "refused"],
 };
 
-/** How a place or a flow looks: `good` is finished, `warn` repairs itself, `bad` waits for a human. */
-export function tone(name) {
+/**
+ * How a place or a flow looks: `good` is finished, `warn` repairs itself, `bad` waits for a human. In most components
+ * what failed is tried again; in a queue it is where an event ends.
+ */
+export function tone(name, kind) {
+  if (kind === "queue" && name === "failed") return "bad";
   for (const [found, names] of Object.entries(TONES)) if (names.includes(name)) return found;
   return "quiet";
 }

@@ -30,7 +30,8 @@ fn exported() -> BTreeSet<String> {
 fn named(expressions: &str) -> BTreeSet<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = expressions.split(|c: char| !is_part(c));
-    let ours = |word: &&str| ["outbox_", "target_", "dlq_"].iter().any(|prefix| word.starts_with(prefix));
+    let ours =
+        |word: &&str| ["outbox_", "queue_", "target_", "dlq_"].iter().any(|prefix| word.starts_with(prefix));
     words.filter(ours).map(str::to_owned).collect()
 }
 

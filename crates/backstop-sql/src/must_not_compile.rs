@@ -173,3 +173,13 @@
 //!     let purge = purge::Settings::default().build(connections, metrics);
 //! }
 //! ```
+//!
+//! # A queue publishes in a transaction on its connection; a pool has none.
+//!
+//! ```compile_fail,E0277
+//! # use backstop_core::Event;
+//! # use backstop_sql::{Queue, Supported};
+//! # async fn publish<DB: Supported>(queue: Queue<DB>, mut pool: sqlx::Pool<DB>, event: Event) {
+//! let _ = queue.publish_in(&mut pool, event).await;
+//! # }
+//! ```

@@ -22,7 +22,8 @@ backstop_core::config! {
     pub struct Config {
         /// Whether rows are deleted when they are old enough.
         enabled: bool = false => "enabled": one(ValueKind::Flag);
-        /// How long rows that are DONE or DEAD are kept; in `writer-only`, rows of any status.
+        /// How long rows that have ended are kept: DONE or DEAD in an outbox, COMPLETED or FAILED in the log of a queue; in
+        /// `writer-only`, rows of any status.
         retention: Duration = Duration::from_hours(7 * 24) => "retention": one(ValueKind::TIME_OR_ZERO);
         /// How many rows one statement deletes, which limits how long it holds locks.
         batch_size: u32 = 500 => "batch-size": one(ValueKind::AT_LEAST_ONE);

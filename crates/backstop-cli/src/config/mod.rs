@@ -146,5 +146,7 @@ mod hostile;
 #[cfg(test)]
 mod one_place;
 #[cfg(test)]
+mod queues;
+#[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

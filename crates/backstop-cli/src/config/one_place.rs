@@ -119,7 +119,7 @@ fn every_key_of_the_table_is_read_and_every_field_has_a_key() {
         "https://h/\n    - {event-type: A, kafka: {bootstrap-servers: 'h:1', topic: t}}",
     ) + "    - {event-type: B, log: }\ndlq: {directory: d}\nserver: {tokens: [{name: a, sha256: "
         + &"0f".repeat(32)
-        + "}]}\n";
+        + "}]}\nqueue: {database: {url: 'sqlite:j.db'}, handlers: [{event-type: C, log: }]}\n";
     let mut findings = Findings::default();
     let root = yaml::parse(&text, &mut findings).unwrap();
     let surroundings = Surroundings::of(&[], "");

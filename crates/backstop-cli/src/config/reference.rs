@@ -11,7 +11,7 @@ const HEAD: &str = "\
 Every key of the file that `backstop serve --config backstop.yaml` reads. This page is printed by `backstop reference`
 from the table that `backstop check` checks against, and a test compares the two.
 
-- `outbox` is one outbox, or a list of them, each with a `name`; so is `dlq`.
+- `outbox` is one outbox, or a list of them, each with a `name`; so are `queue` and `dlq`.
 - **Times** are a whole number and a unit: `500ms`, `10s`, `5m`, `1h`, `7d`. Keys that end in `-ms` or `-seconds` also
   take a number alone, in that unit.
 - **Secrets** are kept elsewhere: `env:NAME` takes an environment variable, `file:PATH` the content of a file. A

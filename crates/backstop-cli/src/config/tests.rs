@@ -201,7 +201,9 @@ fn without_a_database_there_is_no_outbox() {
     let told = faults("server: {enabled: false}\n");
     assert_eq!(
         told,
-        ["f.yaml:1:1: outbox: is required: there is nothing to run; `backstop init` writes an example"]
+        [
+            "f.yaml:1:1: outbox: is required, or a queue: there is nothing to run; `backstop init` writes an example"
+        ]
     );
     assert_eq!(faults(""), told);
 }
@@ -543,7 +545,7 @@ fn directories_are_apart_complete_and_used() {
     assert!(told[1].contains("dlq.directry: there is no such key; did you mean `directory`?"), "{told:?}");
     let idle = checked(&with("dlq: {directory: d, rolling: {idle: 2s}}\n"), &[]).warnings();
     assert!(
-        idle[0].contains("no outbox and no handler says dlq: dlq, so nothing is written there"),
+        idle[0].contains("no outbox, queue or handler says dlq: dlq, so nothing is written there"),
         "{idle:?}"
     );
     assert!(idle[1].contains("dlq.rolling: has no effect without enabled: true"), "{idle:?}");

@@ -1,4 +1,5 @@
-//! `backstop demo`: a small shop on SQLite, with the dashboard beside it. Every number it shows is counted.
+//! `backstop demo`: a small shop on SQLite, with an outbox, a queue and the dashboard beside it. Every number it shows is
+//! counted.
 
 mod shop;
 
@@ -10,8 +11,9 @@ use backstop_admin::{Admin, metrics};
 use backstop_core::inspect::Report;
 use backstop_core::retry::Exponential;
 use backstop_core::{Clock, Shutdown, SystemClock};
-use backstop_sql::Outbox;
+use backstop_sql::queue::{Filter, OnFailure, Status, Worker};
 use backstop_sql::store::{Census, DeadFilter};
+use backstop_sql::{Outbox, Queue};
 use sqlx::{Sqlite, SqlitePool};
 use tempfile::TempDir;
 
@@ -31,32 +33,33 @@ pub(crate) async fn run(args: args::Demo) -> anyhow::Result<()> {
     let dashboard = Admin::new().metrics(move || prometheus.render());
     let pool = backstop_sql::sqlite::open(data.file()).await?;
     Shop::prepare(&pool).await?;
-    let outbox = open(&pool).await?;
-    let dashboard = dashboard.watch(outbox.inspect()).bind(([127, 0, 0, 1], args.port).into()).await?;
+    let shop = Shop { outbox: open_outbox(&pool).await?, queue: open_queue(&pool).await? };
+    let dashboard = dashboard.watch(shop.outbox.inspect()).watch(shop.queue.inspect());
+    let dashboard = dashboard.bind(([127, 0, 0, 1], args.port).into()).await?;
     greet(&dashboard.url(), &data, args.run_for);
 
     let shutdown = Shutdown::new();
     let serving = tokio::spawn(dashboard.serve(shutdown.child()));
-    let shop = tokio::spawn(shop::take_orders(outbox.clone(), args.rate, shutdown.child()));
-    let operator = tokio::spawn(replay_the_dead(outbox.clone(), shutdown.child()));
+    let orders = tokio::spawn(shop.clone().take_orders(args.rate, shutdown.child()));
+    let operator = tokio::spawn(bring_back(shop.clone(), shutdown.child()));
     let ended = tokio::select! {
         ended = asked_to_end() => ended,
         () = after(args.run_for) => Ok(()),
-        () = show_progress(&outbox) => Ok(()),
+        () = show_progress(&shop) => Ok(()),
     };
 
     shutdown.begin();
     operator.await.context("the operator's task failed")?;
-    let taken = shop.await.context("the shop's task failed")?;
-    let drained = outbox.close().await;
+    let taken = orders.await.context("the shop's task failed")?;
+    let drained = shop.outbox.close().await.and(shop.queue.close().await);
     serving.await.context("the dashboard's task failed")?;
-    summarize(taken?, &outbox).await?;
+    summarize(taken?, &shop).await?;
     pool.close().await;
     drained?;
     ended
 }
 
-async fn open(pool: &SqlitePool) -> Result<Outbox<Sqlite>, backstop_sql::Error> {
+async fn open_outbox(pool: &SqlitePool) -> Result<Outbox<Sqlite>, backstop_sql::Error> {
     Outbox::single_node(pool.clone())
         .name("orders")
         .on("Order", "OrderPlaced", shop::ship)
@@ -66,6 +69,15 @@ async fn open(pool: &SqlitePool) -> Result<Outbox<Sqlite>, backstop_sql::Error> 
         .interval(Duration::from_millis(250))
         .start()
         .await
+}
+
+async fn open_queue(pool: &SqlitePool) -> Result<Queue<Sqlite>, backstop_sql::Error> {
+    let worker = Worker::new()
+        .concurrency(4)
+        .on_failure(OnFailure::Retry)
+        .retry_policy(Exponential { base: Duration::from_secs(1), max: Duration::from_secs(8) })
+        .on("InvoiceRequested", shop::invoice);
+    Queue::new(pool.clone()).name("invoices").max_attempts(3).worker(worker).start().await
 }
 
 /// Where the database is: a directory of the user's, or a temporary one that goes with the process.
@@ -109,6 +121,7 @@ fn greet(url: &str, data: &Data, run_for: Option<Duration>) {
     println!(
         "A shop takes orders; each commits with its event, and a warehouse that sometimes fails receives it."
     );
+    println!("A job for its invoice is published in the same transaction, and a worker handles it.");
     println!();
     println!("  dashboard  {url}");
     println!("  health     {url}/health");
@@ -126,24 +139,37 @@ async fn after(time: Option<Duration>) {
     }
 }
 
-async fn show_progress(outbox: &Outbox<Sqlite>) {
+async fn show_progress(shop: &Shop) {
     let start = SystemClock.ticks();
     loop {
         tokio::time::sleep(PROGRESS).await;
         let seconds = SystemClock.ticks().since(start).as_secs();
-        println!("{seconds:>5} s  {}", places(&outbox.report().await));
+        println!("{seconds:>5} s  orders    {}", places(&shop.outbox.report().await));
+        println!("         invoices  {}", places(&shop.queue.report().await));
     }
 }
 
-/// An operator who comes by now and then and replays what is dead: some of it arrives this time.
-async fn replay_the_dead(outbox: Outbox<Sqlite>, shutdown: Shutdown) {
+/// An operator who comes by now and then, replays what is dead and requeues what has failed: some of it arrives this time.
+async fn bring_back(shop: Shop, shutdown: Shutdown) {
     while shutdown.interrupts(tokio::time::sleep(REPLAY)).await.is_some() {
-        match outbox.dead().replay_all(DeadFilter::default()).run().await {
+        match shop.outbox.dead().replay_all(DeadFilter::default()).run().await {
             Ok(0) => {}
             Ok(replayed) => println!("         an operator replayed {replayed} dead events"),
             Err(stopped) => eprintln!("cannot replay: {stopped}"),
         }
+        match requeue(&shop.queue).await {
+            Ok(0) => {}
+            Ok(requeued) => println!("         an operator requeued {requeued} failed jobs"),
+            Err(error) => eprintln!("cannot requeue: {error}"),
+        }
     }
+}
+
+async fn requeue(queue: &Queue<Sqlite>) -> Result<u64, backstop_sql::Error> {
+    let operations = queue.operations();
+    let failed = operations.list(Status::Failed, &Filter::default(), 1_000).await?;
+    let ids: Vec<_> = failed.iter().map(|listed| listed.id).collect();
+    Ok(operations.requeue(&ids, false).await?.failed)
 }
 
 fn places(report: &Report) -> String {
@@ -155,14 +181,23 @@ fn places(report: &Report) -> String {
 }
 
 /// Says where every event is, and fails if one is nowhere.
-async fn summarize(taken: shop::Taken, outbox: &Outbox<Sqlite>) -> anyhow::Result<()> {
+async fn summarize(taken: shop::Taken, shop: &Shop) -> anyhow::Result<()> {
+    println!();
+    let orders = summarize_orders(taken, &shop.outbox).await?;
+    let invoices = summarize_invoices(taken, shop).await?;
+    println!(
+        "{orders} appended = {orders} accounted for, {invoices} published = {invoices} accounted for. Nothing is lost."
+    );
+    Ok(())
+}
+
+async fn summarize_orders(taken: shop::Taken, outbox: &Outbox<Sqlite>) -> anyhow::Result<u64> {
     let Census { waiting, retrying, dead, done } = outbox.store().census(u32::MAX).await?;
     let found = waiting.events + retrying.events + dead.events + done.events;
     let expected = taken.now + taken.before;
     let metrics = outbox.metrics();
-    println!();
     println!(
-        "appended {} this time, {} before; delivered {}, failed {}, replayed {} this time.",
+        "orders: appended {} this time, {} before; delivered {}, failed {}, replayed {} this time.",
         taken.now,
         taken.before,
         metrics.dispatch_success.total(),
@@ -170,12 +205,37 @@ async fn summarize(taken: shop::Taken, outbox: &Outbox<Sqlite>) -> anyhow::Resul
         metrics.replay.total(),
     );
     println!(
-        "in the table: waiting {} · retrying {} · dead {} · done {}",
+        "  in the table: waiting {} · retrying {} · dead {} · done {}",
         waiting.events, retrying.events, dead.events, done.events
     );
     if found != expected {
         bail!("{expected} events were appended and {found} are in the table: please report this as a bug");
     }
-    println!("{expected} appended = {found} accounted for. Nothing is lost.");
-    Ok(())
+    Ok(found)
+}
+
+async fn summarize_invoices(taken: shop::Taken, shop: &Shop) -> anyhow::Result<u64> {
+    let expected = taken.now + taken.invoices_before;
+    let metrics = shop.queue.metrics();
+    println!(
+        "invoices: published {} this time, {} before; completed {}, failed {}, retried {}, requeued {} this time.",
+        taken.now,
+        taken.invoices_before,
+        metrics.completed.total(),
+        metrics.failed.total(),
+        metrics.retried.total(),
+        metrics.requeued.total(),
+    );
+    let waiting = shop.count("select count(*) from events where status = 'PENDING'").await?;
+    let processing = shop.count("select count(*) from events where status <> 'PENDING'").await?;
+    let completed = shop.count("select count(*) from event_log where status = 'COMPLETED'").await?;
+    let failed = shop.count("select count(*) from event_log where status <> 'COMPLETED'").await?;
+    println!(
+        "  in the tables: waiting {waiting} · processing {processing} · completed {completed} · failed {failed}"
+    );
+    let found = waiting + processing + completed + failed;
+    if found != expected {
+        bail!("{expected} jobs were published and {found} are in the tables: please report this as a bug");
+    }
+    Ok(found)
 }

@@ -79,7 +79,7 @@ pub(crate) struct Requeue {
     #[arg(long, conflicts_with = "ids")]
     pub(crate) stuck: bool,
     /// Also those of the events named that are being handled: they are handled twice, and the first result is ignored.
-    #[arg(long, requires = "ids")]
+    #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
     pub(crate) which: Which,

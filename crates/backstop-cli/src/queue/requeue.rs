@@ -23,6 +23,9 @@ pub(super) async fn run(args: &Requeue) -> anyhow::Result<()> {
     if ids.is_empty() && !all && !stuck && *matching == Matching::default() {
         bail!("say which events to requeue: their ids, a filter such as --type, --stuck, or --all");
     }
+    if args.force && ids.is_empty() {
+        bail!("--force is for events that you name by their ids: each is handled twice if its worker lives");
+    }
     let (queue, operations) = open(&args.which).await?;
     let mut refused = 0;
     let meant = if !ids.is_empty() {

@@ -120,7 +120,7 @@ fn hostile_yaml_is_refused_where_it_begins() {
         ),
         ("server: !!python/object:os.system x\n", "tags (`!name`) are not supported; write the plain value"),
         ("outbox: \"unfinished\n", "this is not YAML"),
-        ("- 1\n", "must be keys with values: outbox, dlq, server"),
+        ("- 1\n", "must be keys with values: outbox, queue, dlq, server"),
     ] {
         let ended = Place::with(text).run(&["check"]).with(1);
         assert!(ended.complained.contains(told), "{told}:\n{}", ended.complained);

@@ -10,12 +10,15 @@ mod enabling;
 mod enabling_with_tls;
 mod encrypted;
 mod ending;
+mod jobs;
 mod letters_and_rows;
 mod logging;
 mod migrating;
 mod python_service;
+mod queues;
 #[path = "../receiver/mod.rs"]
 mod receiver;
+mod requeueing;
 mod secrets;
 mod serving;
 mod support;

@@ -112,7 +112,9 @@ async fn a_target_that_is_gone_is_shown_as_disabled() {
 async fn every_gauge_and_counter_of_the_alerts_is_scraped_from_a_daemon() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings = with_handlers(&[handler("OrderPlaced", &format!("http://{closed}/"))]);
-    let place = Place::with(&format!("{settings}dlq: {{directory: letters, create: true}}\n"));
+    let place = Place::with(&format!(
+        "{settings}dlq: {{directory: letters, create: true}}\nqueue: {{database: {{url: 'sqlite:orders.db'}}}}\n"
+    ));
     let daemon = place.serve();
     daemon.wait_for(|| daemon.get("/metrics", "").1.contains("outbox_route_waiting").then_some(()));
     let (_, metrics) = daemon.get("/metrics", "");
@@ -120,7 +122,8 @@ async fn every_gauge_and_counter_of_the_alerts_is_scraped_from_a_daemon() {
     for file in ["prometheus/backstop-alerts.yml", "grafana/backstop.json"] {
         let text = std::fs::read_to_string(packaging.join(file)).unwrap();
         let names = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-        let ours = names.filter(|name| ["outbox_", "target_", "dlq_"].iter().any(|it| name.starts_with(it)));
+        let ours = names
+            .filter(|name| ["outbox_", "queue_", "target_", "dlq_"].iter().any(|it| name.starts_with(it)));
         // A histogram is shown once it has something to show.
         for name in ours.filter(|name| !name.ends_with("_bucket")) {
             assert!(metrics.contains(&format!("\n{name}{{")), "{name} of {file} is not in\n{metrics}");

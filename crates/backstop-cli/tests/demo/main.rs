@@ -14,6 +14,9 @@ fn assert_ended_well(ended: &Ended) -> u64 {
     assert_eq!(complained, "");
     let (appended, found) = (ended.number_before(" appended = "), ended.number_before(" accounted for"));
     assert!(appended > 0 && appended == found, "{said}");
+    let (published, handled) =
+        (ended.number_before(" published = "), ended.number_before(" accounted for. N"));
+    assert!(published == appended && published == handled, "{said}");
     assert!(said.contains("Nothing is lost."), "{said}");
     appended
 }
@@ -35,6 +38,7 @@ fn total(metrics: &str, name: &str) -> u64 {
 
 fn delivers(metrics: &str) -> bool {
     total(metrics, r#"outbox_dispatch_success{outbox="orders"}"#) > 0
+        && total(metrics, r#"queue_completed{queue="invoices"}"#) > 0
 }
 
 /// Rules: O-088.
@@ -54,7 +58,16 @@ fn it_runs_on_embedded_parts_alone_shows_what_happens_and_accounts_for_every_ord
     let body: serde_json::Value =
         serde_json::from_str(body.trim()).unwrap_or_else(|_| panic!("{components}"));
     let shown = body.to_string();
-    for part in [r#""orders""#, r#""waiting""#, r#""retrying""#, r#""dead""#, r#""done""#] {
+    for part in [
+        r#""invoices""#,
+        r#""processing""#,
+        r#""completed""#,
+        r#""orders""#,
+        r#""waiting""#,
+        r#""retrying""#,
+        r#""dead""#,
+        r#""done""#,
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     assert_ended_well(&demo.end());

@@ -78,13 +78,13 @@ backstop_core::config! {
 }
 
 backstop_core::config! {
-    /// What an outbox counts, and under which names.
+    /// What an outbox or a queue counts, and under which names.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Metrics {
-        /// Whether the outbox appears in `/metrics`.
+        /// Whether it appears in `/metrics`.
         enabled: bool = true => "enabled": one(ValueKind::Flag);
-        /// What the names of its metrics begin with. Several outboxes may share it: the label `outbox` has the outbox's name.
-        name_prefix: Option<String> = None => "name-prefix": one(ValueKind::Text), unset("`outbox`");
+        /// What the names of its metrics begin with. Several may share it: the label `outbox` or `queue` has the name of each.
+        name_prefix: Option<String> = None => "name-prefix": one(ValueKind::Text), unset("`outbox`; of a queue, `queue`");
     }
 }
 

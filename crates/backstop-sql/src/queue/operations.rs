@@ -146,7 +146,7 @@ impl Operations {
     }
 
     /// Has events handled again: those that are stuck are set back to PENDING at once, and those that FAILED come back from
-    /// the log with no attempts used. An event that is being handled is left alone unless `force` is given: it would be
+    /// the log with no attempts used. An event that is being handled is not changed unless `force` is given: it would be
     /// handled twice, and the first result is ignored. Normal recovery needs none of this.
     pub async fn requeue(&self, ids: &[i64], force: bool) -> Result<Requeued, Error> {
         let requeued = self.tables.requeue(At::Database, self.timeout, force, ids).await?;

@@ -20,7 +20,7 @@ DEALLOCATE PREPARE backstop;
 -- Why an event failed.
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = '{table}' AND column_name = 'error') = 0,
-  'ALTER TABLE {table} ADD COLUMN error TEXT CHARACTER SET utf8mb4', 'DO 0');
+  'ALTER TABLE {table} ADD COLUMN error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;

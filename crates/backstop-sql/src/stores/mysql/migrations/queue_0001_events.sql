@@ -45,7 +45,7 @@ DEALLOCATE PREPARE backstop;
 
 SET @backstop = IF((SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE()
   AND table_name = '{table}' AND column_name = 'last_error') = 0,
-  'ALTER TABLE {table} ADD COLUMN last_error TEXT CHARACTER SET utf8mb4', 'DO 0');
+  'ALTER TABLE {table} ADD COLUMN last_error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin', 'DO 0');
 PREPARE backstop FROM @backstop;
 EXECUTE backstop;
 DEALLOCATE PREPARE backstop;
