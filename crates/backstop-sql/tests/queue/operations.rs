@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use backstop_core::Event;
 use backstop_core::inspect::Health;
-use backstop_core::operate::{Operate as _, Operation};
+use backstop_core::operate::Operation;
 use backstop_sql::queue::{Filter, Operations, Requeued, Status, Worker};
 use backstop_sql::{Error, TableName, Tls};
 use backstop_testkit::eventually;

@@ -63,6 +63,15 @@ impl Buffer {
         self.ready.add_permits(count);
     }
 
+    /// An event that comes before all others.
+    pub(super) fn push_first(&self, taken: Taken) {
+        let mut inner = self.lock();
+        inner.bytes += taken.bytes();
+        inner.events.push_front(taken);
+        drop(inner);
+        self.ready.add_permits(1);
+    }
+
     /// The next event; none once the buffer is closed.
     pub(super) async fn next(&self) -> Option<Taken> {
         self.ready.acquire().await.ok()?.forget();

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::Taken;
 use super::buffer::Buffer;
-use super::finalizer::Outgoing;
+use super::finalizer::{Outgoing, Told};
 use super::in_hand::InHand;
 use crate::outbox::burials::Burials;
 use crate::outbox::held::{Asked, HeldRoutes};
@@ -48,8 +48,8 @@ impl Asked for OnItsWay<'_> {
 }
 
 /// An event that goes back as if it had not been taken.
-pub(super) fn untouched(claim: Claim) -> Outgoing {
-    Outgoing::PutBack(PutBack::untouched(claim))
+pub(super) fn untouched(claim: Claim) -> Told {
+    Told::PutBack(PutBack::untouched(claim))
 }
 
 impl Handling {
@@ -76,15 +76,14 @@ impl Handling {
             }
             // A cancelled handler is no failure: its event goes back as if it had not been taken.
             let result = cancel.interrupts(self.handle(&taken)).await.unwrap_or_else(|| untouched(claim));
-            drop(taken);
             buffer.was_handled();
-            if results.send(result).await.is_err() {
+            if results.send(Outgoing::of(result, taken.lane)).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn handle(&self, taken: &Taken) -> Outgoing {
+    async fn handle(&self, taken: &Taken) -> Told {
         let claim = taken.claim;
         if let Some(limit) = self.limit
             && claim.attempt > limit
@@ -102,12 +101,12 @@ impl Handling {
         let Some(answer) = self.deliver_unless_held(taken, event).await else {
             self.metrics.held.increment();
             let event_type = (!taken.has_type).then(|| event.event_type().to_owned());
-            return Outgoing::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
+            return Told::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
         };
         match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
-            Settlement::Done => Outgoing::Finish(Finish { claim, ending: Ending::Completed, error: None }),
+            Settlement::Done => Told::Finish(Finish { claim, ending: Ending::Completed, error: None }),
             Settlement::Deferred { after } => {
-                Outgoing::PutBack(PutBack { after: Some(after), ..PutBack::untouched(claim) })
+                Told::PutBack(PutBack { after: Some(after), ..PutBack::untouched(claim) })
             }
             Settlement::Retry { after, error } => {
                 tracing::info!(
@@ -119,7 +118,7 @@ impl Handling {
                     "an event failed and is tried again"
                 );
                 let (after, error) = (Some(after), Some(error));
-                Outgoing::PutBack(PutBack { after, error, counted: true, ..PutBack::untouched(claim) })
+                Told::PutBack(PutBack { after, error, counted: true, ..PutBack::untouched(claim) })
             }
             Settlement::Dead { error } => {
                 tracing::error!(
@@ -135,13 +134,13 @@ impl Handling {
     }
 
     /// A copy goes to the dead letters before the log says FAILED: a crash in between writes another, and never none.
-    async fn give_up(&self, taken: &Taken, ending: Ending, attempts: u32, error: String) -> Outgoing {
+    async fn give_up(&self, taken: &Taken, ending: Ending, attempts: u32, error: String) -> Told {
         if let Ok(event) = &taken.event
             && self.in_hand.is_ours(&taken.claim)
         {
             self.burials.bury(event, attempts, &error, &self.metrics.letter_failed).await;
         }
-        Outgoing::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
+        Told::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
     }
 
     /// What the handler says of an event; none if its route is held, and the event goes back as if it had not been taken.

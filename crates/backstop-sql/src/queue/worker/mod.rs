@@ -6,10 +6,11 @@ mod handling;
 mod in_hand;
 mod pace;
 mod passing;
+mod take_over;
 mod taker;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::claim::Claim;
+use super::claim::{Claim, Row};
 use super::config::{Config, OnFailure, WorkerConfig};
 use super::table::Tables;
 use crate::Error;
@@ -32,9 +33,10 @@ use crate::outbox::held::HeldRoutes;
 use crate::outbox::registry::Registry;
 use crate::renewal::Renewal;
 use buffer::Buffer;
-use finalizer::{Finalizer, Trouble};
+use finalizer::{Finalizer, Outgoing, Trouble};
 use handling::Handling;
 use in_hand::InHand;
+use take_over::{LanePass, TakeOver};
 use taker::Taker;
 
 /// What is left to those who end when time is up.
@@ -145,56 +147,25 @@ struct Taken {
     has_type: bool,
     /// Whether it is to find out if its route, which is held, can be opened.
     is_probe: bool,
-    /// Freed when the event is out of the handler's hands, if it was taken over from a worker that died.
-    #[expect(dead_code, reason = "it is dropped with the event")]
+    /// The right to handle an event of a worker that died, which ends when the result is recorded.
     lane: Option<LanePass>,
 }
 
 impl Taken {
+    fn of(row: Row) -> Self {
+        let Row { claim, created_at, has_type, event } = row;
+        Self { claim, created_at, event, has_type, is_probe: false, lane: None }
+    }
+
     fn bytes(&self) -> usize {
         self.event.as_ref().map_or(0, |event| event.payload_json().len())
-    }
-}
-
-/// What dead workers left behind is handled one event at a time: if one of them kills its worker, only its own attempts add up.
-#[derive(Debug, Clone, Default)]
-struct Lane(Arc<LaneState>);
-
-#[derive(Debug, Default)]
-struct LaneState {
-    is_busy: AtomicBool,
-    freed: Notify,
-}
-
-impl Lane {
-    /// The right to take one over, if nobody has it.
-    fn enter(&self) -> Option<LanePass> {
-        let was_busy = self.0.is_busy.swap(true, Ordering::AcqRel);
-        (!was_busy).then(|| LanePass(self.0.clone()))
-    }
-
-    fn is_busy(&self) -> bool {
-        self.0.is_busy.load(Ordering::Acquire)
-    }
-
-    async fn freed(&self) {
-        self.0.freed.notified().await;
-    }
-}
-
-#[derive(Debug)]
-struct LanePass(Arc<LaneState>);
-
-impl Drop for LanePass {
-    fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Release);
-        self.0.freed.notify_one();
     }
 }
 
 /// A worker that runs.
 pub(super) struct Running {
     taking: Lifecycle,
+    taking_over: Lifecycle,
     buffer: Arc<Buffer>,
     in_hand: InHand,
     handlers: tokio::sync::Mutex<Option<Handlers>>,
@@ -232,7 +203,7 @@ impl Running {
         let renewal = Renewal::start(Arc::new(in_hand.clone()), in_hand.renew_every());
         let scheduled = Arc::new(Notify::new());
         let finalizer = Finalizer::start(tables.clone(), in_hand.clone(), metrics.clone(), scheduled.clone());
-        let (buffer, lane, failing) = (Arc::new(Buffer::new()), Lane::default(), Arc::default());
+        let (buffer, failing) = (Arc::new(Buffer::new()), Arc::default());
         let mut burials = worker.burials;
         burials.source = config.source();
         burials.patience = settings.dead_letter_timeout;
@@ -262,7 +233,6 @@ impl Running {
             tables: tables.clone(),
             buffer: buffer.clone(),
             in_hand: in_hand.clone(),
-            lane,
             held: held.clone(),
             metrics: metrics.clone(),
             settings: settings.clone(),
@@ -271,11 +241,31 @@ impl Running {
             scheduled,
             failing: Arc::clone(&failing),
         };
+        let take_over = TakeOver {
+            tables: tables.clone(),
+            buffer: buffer.clone(),
+            in_hand: in_hand.clone(),
+            metrics: metrics.clone(),
+            timeout: config.abandoned_timeout,
+            idle_wait: settings.idle_wait,
+        };
         let taking = Lifecycle::started(|shutdown| taker.run(shutdown));
+        let taking_over = Lifecycle::started(|shutdown| take_over.run(shutdown));
         let trouble = finalizer.trouble();
         let handlers = tokio::sync::Mutex::new(Some(Handlers { tasks, cancel, finalizer }));
         let drain_timeout = settings.drain_timeout;
-        Self { taking, buffer, in_hand, handlers, renewal, trouble, failing, held, drain_timeout }
+        Self {
+            taking,
+            taking_over,
+            buffer,
+            in_hand,
+            handlers,
+            renewal,
+            trouble,
+            failing,
+            held,
+            drain_timeout,
+        }
     }
 
     /// Handlers by event type, and which of them are not called for now.
@@ -304,10 +294,10 @@ impl Running {
         // Locked to the end, so that a second call waits for the first.
         let mut handlers = self.handlers.lock().await;
         let Some(Handlers { mut tasks, cancel, finalizer }) = handlers.take() else { return Ok(()) };
-        self.taking.close("taking events").await;
+        tokio::join!(self.taking.close("taking events"), self.taking_over.close("taking events over"));
         let results = finalizer.sender();
         for taken in self.buffer.close() {
-            let _ = results.send(handling::untouched(taken.claim)).await;
+            let _ = results.send(Outgoing::of(handling::untouched(taken.claim), taken.lane)).await;
         }
         drop(results);
         let mut drained = timeout(self.drain_timeout, all_ended(&mut tasks)).await.is_ok();

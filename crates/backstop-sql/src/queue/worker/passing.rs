@@ -91,7 +91,7 @@ impl Taker {
                 let rows = self.tables.claim(which, At::Database, 1).await?;
                 if let Some(row) = rows.first() {
                     self.held.probing(route, Some(row.claim.id));
-                    self.hand_over(rows, since, None, true);
+                    self.hand_over(rows, since, true);
                     return Ok(true);
                 }
             }

@@ -13,22 +13,18 @@ use super::buffer::Buffer;
 use super::in_hand::InHand;
 use super::pace::Pace;
 use super::passing::Types;
-use super::{Lane, LanePass, Taken, Woken, WorkerConfig};
+use super::{Taken, Woken, WorkerConfig};
 use crate::Error;
 use crate::database::At;
 use crate::outbox::held::HeldRoutes;
 use crate::queue::claim::Row;
 use crate::queue::table::{Tables, Which};
 
-/// Abandoned events are looked for at most this often, and at least as often as the loop looks for anything.
-const LOOK_FOR_ABANDONED: Duration = Duration::from_secs(1);
-
 /// While there is much to do, those whose moment has come are looked for this often.
 const LOOK_FOR_DUE: Duration = Duration::from_millis(50);
 
 /// When to look again for what is rarely there.
 struct Times {
-    abandoned: Tick,
     due: Tick,
     types: Types,
 }
@@ -37,7 +33,6 @@ pub(super) struct Taker {
     pub(super) tables: Tables,
     pub(super) buffer: Arc<Buffer>,
     pub(super) in_hand: InHand,
-    pub(super) lane: Lane,
     pub(super) held: HeldRoutes<i64>,
     pub(super) metrics: Arc<telemetry::Queue>,
     pub(super) settings: WorkerConfig,
@@ -64,7 +59,7 @@ impl Taker {
         let mut pace = Pace::new(self.settings.concurrency, self.settings.batch_size);
         let mut rest = Rest::new(self.settings.idle_wait);
         let mut filled_at = SystemClock.ticks();
-        let mut times = Times { abandoned: filled_at, due: filled_at, types: Types::default() };
+        let mut times = Times { due: filled_at, types: Types::default() };
         while !shutdown.has_begun() {
             let target = pace.target();
             if self.buffer.len() > target / 2 {
@@ -92,7 +87,7 @@ impl Taker {
                 Err(error) => {
                     self.failed(&error);
                     rest.failed();
-                    let pause = rest.after_failure().unwrap_or(LOOK_FOR_ABANDONED);
+                    let pause = rest.after_failure().unwrap_or(LOOK_FOR_DUE);
                     let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;
                 }
             }
@@ -104,7 +99,6 @@ impl Taker {
             () = tokio::time::sleep(rest) => {}
             () = self.woken.by_others.notified() => {}
             () = self.scheduled.notified() => {}
-            () = self.lane.freed() => {}
             () = self.held.changed() => {}
         }
     }
@@ -123,10 +117,9 @@ impl Taker {
         }
     }
 
-    /// Takes what can be taken: one abandoned event, those whose moment has come, and those that wait for nothing.
+    /// Takes what can be taken: those whose moment has come, and those that wait for nothing.
     async fn look(&self, target: usize, times: &mut Times) -> Result<Look, Error> {
-        let mut found = self.take_over(&mut times.abandoned).await?;
-        let mut more = false;
+        let (mut found, mut more) = (false, false);
         let now = SystemClock.ticks();
         if times.due <= now {
             let wanted = self.wanted(target);
@@ -151,13 +144,9 @@ impl Taker {
     /// How long it is until another event can be taken, as far as that is known.
     async fn next(&self, times: &mut Times, now: Tick, found: bool) -> Result<Option<Duration>, Error> {
         let ahead = self.tables.ahead(At::Database, self.timeout).await?;
-        // While one that was taken over is handled the others wait, and whoever finishes it says so.
-        let abandoned = ahead.abandoned.filter(|_| !self.lane.is_busy());
-        let next = [ahead.due, abandoned, self.held.next_probe()].into_iter().flatten().min();
+        let next = [ahead.due, self.held.next_probe()].into_iter().flatten().min();
         if next.is_some() {
-            // By the database's clock, so it is asked when this rest is over.
-            times.due = now;
-            times.abandoned = times.abandoned.min(now + LOOK_FOR_DUE);
+            times.due = now; // by the database's clock, so it is asked when this rest is over
         }
         // What could be taken and was not is locked by somebody.
         Ok(next.map(|next| if found { next } else { next.max(LOOK_FOR_DUE) }))
@@ -168,54 +157,23 @@ impl Taker {
         room.min(self.settings.batch_size)
     }
 
-    /// Takes over one abandoned event, if none is in hand.
-    async fn take_over(&self, look_at: &mut Tick) -> Result<bool, Error> {
-        let now = SystemClock.ticks();
-        if now < *look_at {
-            return Ok(false);
-        }
-        let Some(pass) = self.lane.enter() else { return Ok(false) };
-        let since = SystemClock.ticks();
-        let rows = self.tables.claim(Which::Abandoned(self.timeout), At::Database, 1).await?;
-        let Some(row) = rows.into_iter().next() else {
-            *look_at = now + LOOK_FOR_ABANDONED.min(self.timeout / 2);
-            return Ok(false);
-        };
-        tracing::warn!(
-            id = row.claim.id,
-            attempt = row.claim.attempt,
-            "an abandoned event is taken over: its worker died, or stood still for too long"
-        );
-        self.metrics.taken_over.increment();
-        self.hand_over(vec![row], since, Some(pass), false);
-        Ok(true)
-    }
-
     pub(super) async fn take(&self, which: Which<'_>, wanted: u32) -> Result<u32, Error> {
         let since = SystemClock.ticks();
         let rows = self.tables.claim(which, At::Database, wanted).await?;
         let taken = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        self.hand_over(rows, since, None, false);
+        self.hand_over(rows, since, false);
         Ok(taken)
     }
 
-    pub(super) fn hand_over(&self, rows: Vec<Row>, since: Tick, mut lane: Option<LanePass>, is_probe: bool) {
+    pub(super) fn hand_over(&self, rows: Vec<Row>, since: Tick, is_probe: bool) {
         self.metrics.taken.add(rows.len() as u64);
         self.in_hand.add(rows.iter().map(|row| row.claim), since);
-        let taken = rows.into_iter().map(|Row { claim, created_at, has_type, event }| Taken {
-            claim,
-            created_at,
-            event,
-            has_type,
-            is_probe,
-            lane: lane.take(),
-        });
-        self.buffer.push(taken.collect());
+        self.buffer.push(rows.into_iter().map(|row| Taken { is_probe, ..Taken::of(row) }).collect());
     }
 }
 
 /// A look, even if it is time to end; given up if it takes much longer than that.
-async fn unless_late<T>(shutdown: &Shutdown, look: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn unless_late<T>(shutdown: &Shutdown, look: impl Future<Output = T>) -> Option<T> {
     let late = async {
         shutdown.begun().await;
         tokio::time::sleep(super::LAST_WORDS).await;
