@@ -378,8 +378,8 @@ database_suite! {
         let store = Arc::new(Slack { renewing: Renewing::PassedOver, ..Slack::around(&shop) });
         let gate = Slow::gated();
         let outbox = Outbox::multi_node(shop.pool.clone())
-            .claim_locking(NEVER)
-            .hot_grace(Duration::from_millis(60)) // and so a renewal every 20 ms
+            .claim_locking(Duration::from_secs(6)) // renewed when a third is over
+            .hot_grace(Duration::from_millis(60)) // and from then on every 20 ms
             .interval(NEVER)
             .worker_count(1)
             .store(store.clone())
