@@ -143,12 +143,12 @@ impl Availability {
 
     /// A request has been waiting long for its answer. If others are answered meanwhile, that says nothing. Tells whether it
     /// does.
-    pub(super) fn overdue(&mut self, answered_before: u64, why: String) -> bool {
+    pub(super) fn overdue(&mut self, answered_before: u64, why: &str) -> bool {
         if self.answered > answered_before {
             return false;
         }
         self.overdue += 1;
-        self.trouble = Some(redacted(&why).into_owned());
+        self.trouble = Some(redacted(why).into_owned());
         true
     }
 

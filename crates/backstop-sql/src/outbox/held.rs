@@ -10,7 +10,6 @@ use backstop_core::clock::{Tick, after};
 use backstop_core::failure::Kind;
 use backstop_core::inspect::Paused;
 use backstop_core::suspects::Suspects;
-use backstop_core::target::Target;
 use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
 use chrono::SecondsFormat;
 use tokio::sync::Notify;
@@ -76,14 +75,12 @@ struct Held<P = Place> {
     routes: HashMap<Arc<str>, HeldRoute<P>>,
     /// Raised when a route is opened.
     openings: u64,
-    /// Raised when a route is held or opened.
-    changes: u64,
     suspects: Suspects,
 }
 
 impl<P> Default for Held<P> {
     fn default() -> Self {
-        Self { routes: HashMap::new(), openings: 0, changes: 0, suspects: Suspects::default() }
+        Self { routes: HashMap::new(), openings: 0, suspects: Suspects::default() }
     }
 }
 
@@ -146,7 +143,6 @@ impl<P: Clone> Held<P> {
             held.misses += 1;
             (held.probe_at, held.not_before, held.probing_until) = (now + wait, now + pause.min(wait), now);
         }
-        self.changes += u64::from(is_new);
         is_new
     }
 
@@ -154,7 +150,6 @@ impl<P: Clone> Held<P> {
     fn open(&mut self, route: &str) -> Option<Timestamp> {
         let held = self.routes.remove(route)?;
         self.openings += 1;
-        self.changes += 1;
         Some(held.since)
     }
 
@@ -357,11 +352,6 @@ impl<P: Clone> HeldRoutes<P> {
         self.lock().openings
     }
 
-    /// How often a route was held or opened.
-    pub(crate) fn changes(&self) -> u64 {
-        self.lock().changes
-    }
-
     /// Waits until a route begins or ceases to be held, or is to be probed at another time.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
@@ -370,18 +360,18 @@ impl<P: Clone> HeldRoutes<P> {
     /// Why the events of a route are not handled now, if they are not.
     pub(crate) fn paused(&self, route: &str) -> Option<Paused> {
         let route = self.0.registry.named(route)?;
-        // Asked before the lock: the target has one of its own.
-        let paused = route.paused();
-        let held = self.lock();
-        let Some(held) = held.routes.get(&route.name) else { return paused };
-        let target = backstop_core::Handler::target(&route.handler);
-        let own = held.next_probe(SystemClock.ticks()).and_then(|wait| after(SystemClock.now(), wait));
-        // A target that names a time is not probed before it, and a disabled one not at all.
-        let next_probe = own.filter(|_| !target.is_some_and(Target::is_disabled));
-        let next_probe =
-            next_probe.max(paused.and_then(|paused| paused.next_probe).filter(|_| next_probe.is_some()));
-        let target = target.map(|target| target.name().to_owned());
-        Some(Paused { target, next_probe, ..Paused::since(held.since, "held", held.why.clone()) })
+        let tell = |held: &HeldRoute<P>| (held.why.clone(), held.since, held.next_probe(SystemClock.ticks()));
+        let held = self.lock().routes.get(&route.name).map(tell);
+        // One that is not held may be asked for the last time for a while: its target is not to be kept awake by those who look.
+        let Some((why, since, wait)) = held else { return route.paused() };
+        let own = wait.and_then(|wait| after(SystemClock.now(), wait));
+        let next_probe = own.and_then(|own| match Availability::of(Some(&route)) {
+            // It is for the target to say, and a disabled one names no time.
+            Availability::Known(Some(_)) => route.paused()?.next_probe,
+            Availability::Known(None) | Availability::Unknown => Some(own),
+        });
+        let target = backstop_core::Handler::target(&route.handler).map(|target| target.name().to_owned());
+        Some(Paused { target, next_probe, ..Paused::since(since, "held", why) })
     }
 
     /// The names of the routes that are held, in their order.
