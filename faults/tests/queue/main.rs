@@ -10,7 +10,6 @@ mod nodes;
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::connection::Connections;
 use backstop_sql::store::DatabaseKind;
 use backstop_sql::{Queue, Supported};
 use backstop_testkit::{eventually_within, servers};
