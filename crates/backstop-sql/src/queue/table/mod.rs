@@ -2,6 +2,7 @@
 
 mod admin;
 mod endings;
+mod plans;
 mod publish;
 mod statements;
 pub(crate) mod words;
@@ -186,29 +187,38 @@ impl Tables {
     pub(crate) async fn claim(&self, which: Which<'_>, at: At, limit: u32) -> Result<Vec<Row>, Error> {
         self.in_time(async {
             let rows = self.statements().eligible(which, at, limit);
-            let now = self.statements().now(at);
-            let set = |statement: &mut Statement| {
-                statement.write(
-                    "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
-                     processing_started_at = {now}, updated_at = {now}",
-                    &[("now", &now)],
-                );
-            };
-            let event = self.database.dialect().json_as_text("event");
-            let change = Change {
-                set: &set,
-                read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
-                read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
-                kinds: &KINDS,
-                choose: &|all| all,
-                may_be_taken_back: true,
-            };
+            let set = self.taking(at);
+            let change = self.change_of_claim(&set);
             let claimed = self.database.change(Via::Pool, &rows, &change).await?;
             let mut claimed: Vec<_> = claimed.into_iter().map(to_row).collect();
             claimed.sort_by_key(|row| row.claim.id);
             Ok(claimed)
         })
         .await
+    }
+
+    /// What a claim writes into its rows.
+    fn taking(&self, at: At) -> impl Fn(&mut Statement) + Sync + '_ {
+        let now = self.statements().now(at);
+        move |statement| {
+            statement.write(
+                "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
+                 processing_started_at = {now}, updated_at = {now}",
+                &[("now", &now)],
+            );
+        }
+    }
+
+    fn change_of_claim<'a>(&self, set: &'a (dyn Fn(&mut Statement) + Sync)) -> Change<'a> {
+        let event = self.database.dialect().json_as_text("event");
+        Change {
+            set,
+            read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
+            read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
+            kinds: &KINDS,
+            choose: &|all| all,
+            may_be_taken_back: true,
+        }
     }
 
     /// Which kinds of rows can be taken, the one with the lowest id first.

@@ -75,7 +75,8 @@ impl<'a> Statements<'a> {
         let indexes = &self.words.indexes;
         let (index, order) = match which {
             Which::Ready { .. } => (indexes.ready, "id"),
-            Which::OfType { .. } => (indexes.types, "id"),
+            // In the index's own order: a missing type is not taken for a constant everywhere.
+            Which::OfType { .. } => (indexes.types, "event_type, id"),
             Which::Due => (indexes.later, "available_at, id"),
             Which::Abandoned(_) => (indexes.processing, "id"),
         };
