@@ -32,7 +32,7 @@ pub(crate) struct Options {
 }
 
 /// The suites that run again on servers that people have beside those of Debian's stable release.
-const AGAIN: [&str; 8] = [
+const AGAIN: [&str; 10] = [
     "--package",
     "backstop-sql",
     "--test",
