@@ -169,7 +169,8 @@ impl Writing {
                 );
             }
             for settled in batch.drain(..) {
-                match refused.remove(&settled.settle.id) {
+                let error = if refused.is_empty() { None } else { refused.remove(&settled.settle.id) };
+                match error {
                     // Still in our hands: it was handled, and would be handled again.
                     Some(error) if !self.closing.has_begun() => self.stuck.add(settled, error),
                     _ if settled.may_be_told() => settled.lease.end(),
