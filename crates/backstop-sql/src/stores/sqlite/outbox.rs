@@ -22,6 +22,7 @@ pub(super) const WORDS: Words = Words {
         old_ended: " indexed by {idx}_ended",
     },
     pair_order: PAIR_ORDER,
+    pair_range: None,
     created_at: "created_at",
     behind: BEHIND,
     // Bytes, or a text that is none: each is equal to its own kind only.
