@@ -36,7 +36,7 @@ pub(crate) struct Options {
     /// How often everything is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only contenders whose name contains this.
+    /// Only the contender of this name, or those whose names contain it.
     #[arg(long, default_value = "")]
     only: String,
     /// Only these parts. Defaults to all.
@@ -193,7 +193,15 @@ impl Options {
     }
 
     fn wants(&self, contender: &contenders::Contender) -> bool {
-        contender.parts.iter().any(|part| self.has(*part)) && contender.name.contains(&self.only)
+        contender.parts.iter().any(|part| self.has(*part)) && self.names(contender.name)
+    }
+
+    /// The name of one contender may be a part of another's.
+    fn names(&self, contender: &str) -> bool {
+        match contenders::ALL.iter().any(|one| one.name == self.only) {
+            true => contender == self.only,
+            false => contender.contains(&self.only),
+        }
     }
 
     /// How to measure the same again.
