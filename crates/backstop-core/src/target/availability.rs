@@ -258,10 +258,10 @@ impl Availability {
             return;
         }
         self.answered += 1;
-        for id in request.ids {
-            self.counted.remove(id);
-            self.suspects.clear(id);
+        if !self.counted.is_empty() {
+            request.ids.iter().for_each(|id| _ = self.counted.remove(id));
         }
+        request.ids.iter().for_each(|id| self.suspects.clear(id));
         // An answer from before the circuit opened does not say why it is open.
         if self.breaker.state() != State::Open {
             (self.trouble, self.misses, self.overdue) = (None, 0, 0);

@@ -175,10 +175,11 @@ impl Handling {
         };
         let waited = (SystemClock.now() - taken.created_at).to_std().unwrap_or_default();
         self.metrics.waiting_time.record(waited);
-        let mut delivery = Delivery::first(event.clone()).attempt(taken.claim.attempt);
+        let mut delivery =
+            Delivery::on_its_way(event.clone(), &self.component, &route.name).attempt(taken.claim.attempt);
         delivery.since = taken.created_at;
         let began = SystemClock.ticks();
-        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        let answer = call(&route.handler, delivery).await;
         self.metrics.handling.record(SystemClock.ticks().since(began));
         route.answered(event.id(), &answer);
         answer
