@@ -1,6 +1,6 @@
 //! Queues in the daemon: a file becomes queues, and events that any program inserts are handled.
 
-use backstop_sql::queue::Status;
+use backstop_sql::queue::{Filter, Status};
 use backstop_testkit::eventually;
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::servers::postgres;
@@ -19,7 +19,7 @@ fn total(daemon: &Daemon, name: &str) -> u64 {
 async fn last(jobs: &Jobs) -> i64 {
     let mut last = 0;
     for status in Status::ALL {
-        let listed = jobs.operations.list(status, &Default::default(), 1_000).await.unwrap();
+        let listed = jobs.operations.list(status, &Filter::default(), 1_000).await.unwrap();
         last = listed.iter().map(|listed| listed.id).max().unwrap_or_default().max(last);
     }
     last
