@@ -15,15 +15,15 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::burials::Burials;
 use super::claims::Renewer;
 use super::feed::{Feed, Limits, Offer, Queued, Queues, Source, Waiting};
-use super::held::HeldRoutes;
 use super::lease::{Lease, Leases};
 use super::ledger::Readiness;
-use super::registry::Registry;
 use super::settler::{self, Settled, Settler};
 use crate::Error;
+use crate::burials::Burials;
+use crate::outbox::HeldRoutes;
+use crate::routes::registry::Registry;
 use crate::store::Store;
 
 pub(super) use settings::unfailing;

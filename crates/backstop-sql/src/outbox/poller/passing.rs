@@ -10,7 +10,7 @@ use backstop_core::{Clock, SystemClock};
 use super::cycle::{Cycle, Read};
 use crate::Error;
 use crate::outbox::feed::{Offer, Queued};
-use crate::outbox::held::{HeldRoutes, Probe};
+use crate::outbox::{HeldRoutes, Probe};
 use crate::store::{Pair, Place, Row};
 
 /// Asking for the types of pending rows may cost this part of the time, but they are asked for at least every second.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::statements::rows;
 use super::{Tables, Which};
 use crate::database::At;
 use crate::statement::Statement;
@@ -24,8 +25,7 @@ impl Tables {
         let old = move |statement: &mut Statement| {
             statement.write("updated_at < {then}", &[("then", &then)]);
         };
-        let purge =
-            statements.rows(&self.log, self.words.indexes.ended, old, Some(("updated_at, id", limit)));
+        let purge = rows(&self.log, self.words.indexes.ended, old, Some(("updated_at, id", limit)));
         vec![
             ("taking what waits", "ready", claim(Which::Ready { after: None })),
             ("taking one type", "types", claim(of_type(Some("Rare")))),

@@ -13,10 +13,10 @@ use super::Taken;
 use super::buffer::Buffer;
 use super::finalizer::{Outgoing, Told};
 use super::in_hand::InHand;
-use crate::outbox::burials::Burials;
-use crate::outbox::held::{Asked, HeldRoutes};
+use crate::burials::Burials;
 use crate::queue::claim::Claim;
 use crate::queue::table::{Ending, Finish, PutBack};
+use crate::routes::held::{Asked, HeldRoutes};
 
 /// What the handlers share.
 pub(super) struct Handling {
@@ -150,13 +150,11 @@ impl Handling {
         }
         let answer = self.deliver(taken, event).await;
         let on_its_way = OnItsWay { taken, event };
-        match self.held.registry().route(event.aggregate_type(), event.event_type()) {
-            Some(route) => self.held.answered(&route, &on_its_way, answer),
-            None => {
-                self.held.probe_lost(&on_its_way);
-                Some(answer)
-            }
-        }
+        let Some(route) = self.held.registry().route(event.aggregate_type(), event.event_type()) else {
+            self.held.probe_lost(&on_its_way);
+            return Some(answer);
+        };
+        self.held.answered(&route, &on_its_way, answer)
     }
 
     async fn deliver(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {

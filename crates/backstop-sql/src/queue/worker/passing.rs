@@ -10,8 +10,8 @@ use backstop_core::{Clock, SystemClock};
 use super::taker::Taker;
 use crate::Error;
 use crate::database::At;
-use crate::outbox::held::Probe;
 use crate::queue::table::Which;
+use crate::routes::held::Probe;
 
 /// The types of events that wait are asked for this often, while a route is held.
 const GOOD_FOR: Duration = Duration::from_millis(500);

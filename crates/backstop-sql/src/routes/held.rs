@@ -14,9 +14,7 @@ use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
 use chrono::SecondsFormat;
 use tokio::sync::Notify;
 
-use super::feed::Queued;
 use super::registry::{Registry, Route};
-use crate::store::Place;
 
 /// The pauses between probes where the handler names none: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -32,7 +30,7 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 const MOST_TOLD: usize = 10;
 
 /// The routes that this process holds, for all who take part in delivering. Cheap to clone.
-pub(crate) struct HeldRoutes<P = Place>(Arc<Inner<P>>);
+pub(crate) struct HeldRoutes<P>(Arc<Inner<P>>);
 
 impl<P> Clone for HeldRoutes<P> {
     fn clone(&self) -> Self {
@@ -48,16 +46,6 @@ pub(crate) trait Asked {
     fn is_probe(&self) -> bool;
 }
 
-impl Asked for Queued {
-    fn event(&self) -> &Event {
-        &self.event
-    }
-
-    fn is_probe(&self) -> bool {
-        self.probe
-    }
-}
-
 struct Inner<P> {
     registry: Registry,
     /// Whether a route that is held holds all others, since nothing may overtake its event.
@@ -71,7 +59,7 @@ struct Inner<P> {
 
 /// Decides when routes are probed. Pure: time is passed in.
 #[derive(Debug)]
-struct Held<P = Place> {
+struct Held<P> {
     routes: HashMap<Arc<str>, HeldRoute<P>>,
     /// Raised when a route is opened.
     openings: u64,
@@ -100,7 +88,7 @@ struct HeldRoute<P> {
 
 /// A route that is to be probed, and the row behind which to look for an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Probe<P = Place> {
+pub(crate) struct Probe<P> {
     pub(crate) route: Arc<str>,
     pub(crate) after: Option<P>,
 }
@@ -424,8 +412,8 @@ mod tests {
         Availability::Unknown
     }
 
-    fn held(failure: &Failure) -> (Held, Arc<str>) {
-        let (mut held, route): (Held, Arc<str>) = (Held::default(), Arc::from("Order/OrderPlaced"));
+    fn held(failure: &Failure) -> (Held<i64>, Arc<str>) {
+        let (mut held, route): (Held<i64>, Arc<str>) = (Held::default(), Arc::from("Order/OrderPlaced"));
         assert!(held.hold(&route, failure, false, Tick::ZERO, Timestamp::UNIX_EPOCH));
         (held, route)
     }
@@ -468,11 +456,10 @@ mod tests {
     #[test]
     fn each_probe_looks_behind_the_one_before_and_a_lost_one_is_followed_by_another() {
         let (mut held, route) = held(&Failure::unavailable("no route"));
-        let place =
-            Place { due_at: Timestamp::UNIX_EPOCH, created_at: Timestamp::UNIX_EPOCH, id: "7".to_owned() };
+        let place = 7;
         let now = Tick::ZERO + SECOND;
         assert_eq!(held.due(now, unknown)[0].after, None);
-        held.probing(&route, Some(place.clone()), now);
+        held.probing(&route, Some(place), now);
         assert!(held.due(now + LOST_AFTER / 2, unknown).is_empty());
         assert_eq!(held.due(now + LOST_AFTER, unknown)[0].after, Some(place));
     }
