@@ -3,6 +3,7 @@
 mod dlq;
 mod machine;
 mod outbox;
+mod processor;
 mod report;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ mod latency;
 mod mariadb;
 pub(crate) mod memory;
 mod ours;
+mod outage;
 mod peers;
 mod postgres;
 mod raw;
@@ -24,6 +25,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
 
 use crate::machine::Machine;
+use crate::processor;
 use crate::report::{Markdown, Report, Unit, thousands};
 
 #[derive(Args)]
@@ -34,7 +36,7 @@ pub(crate) struct Options {
     /// How often everything is measured; the median counts.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only contenders whose name contains this.
+    /// Only the contender of this name, or those whose names contain it.
     #[arg(long, default_value = "")]
     only: String,
     /// Only these parts. Defaults to all.
@@ -43,6 +45,9 @@ pub(crate) struct Options {
     /// How long commits come in, in the part `latency`; the first second does not count.
     #[arg(long, default_value_t = 10)]
     seconds: u32,
+    /// How long the target is away while its backlog is watched, in the part `outage`.
+    #[arg(long, default_value_t = 1)]
+    minutes: u32,
     /// Where the figures are written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -73,8 +78,10 @@ enum Part {
     Sqlite,
     /// From PostgreSQL to Kafka, against claiming and producing by hand.
     Kafka,
-    /// From PostgreSQL to a web server, against a client alone.
+    /// From PostgreSQL to a web server, against a client alone and a raw loop.
     Http,
+    /// A backlog whose target is away, beside a route that flows, and what happens when the target is back.
+    Outage,
 }
 
 /// Events that were delivered and written down, and how long it took.
@@ -91,7 +98,10 @@ impl Drained {
 
 pub(crate) async fn run(options: &Options) -> Result<()> {
     ensure!(options.events >= 1_000, "fewer than 1000 events tell nothing");
-    ensure!(options.rounds >= 1 && options.seconds >= 2, "there is nothing to measure");
+    ensure!(
+        options.rounds >= 1 && options.seconds >= 2 && options.minutes >= 1,
+        "there is nothing to measure"
+    );
     let mut report = Report {
         command: options.command(),
         events: options.events,
@@ -120,13 +130,29 @@ pub(crate) async fn run(options: &Options) -> Result<()> {
 
 /// One round: each contender once, on a fresh database, one after the other.
 async fn drain_all(options: &Options, round: usize, report: &mut Report) -> Result<()> {
+    let mut used = Vec::new();
     for contender in contenders::ALL.iter().filter(|contender| options.wants(contender)) {
-        let rate = (contender.run)(options.events).await?.rate();
+        let used_before = processor::used();
+        let drained = (contender.run)(options.events).await?;
+        let rate = drained.rate();
         eprintln!("round {round}: {}: {} events/s", contender.name, thousands(rate));
         report.add(contender.group, contender.name, Unit::EventsPerSecond, contender.against, rate);
+        if let (contenders::HTTP, Some(before), Some(after)) =
+            (contender.group, used_before, processor::used())
+        {
+            let each = (after - before).as_secs_f64() * 1e6 / f64::from(drained.events);
+            eprintln!("round {round}: {}: {each:.1} µs of processor time each", contender.name);
+            used.push((format!("processor time: {}", contender.name), each));
+        }
+    }
+    for (name, each) in used {
+        report.add(PROCESSOR, &name, Unit::Microseconds, None, each);
     }
     Ok(())
 }
+
+/// The database's own time is not in it.
+const PROCESSOR: &str = "processor time of the client for each event";
 
 async fn measure_the_rest(options: &Options, round: usize, report: &mut Report) -> Result<()> {
     if options.has(Part::Latency) {
@@ -135,6 +161,9 @@ async fn measure_the_rest(options: &Options, round: usize, report: &mut Report) 
     if options.has(Part::Append) {
         append::measure(round, report).await?;
     }
+    if options.has(Part::Outage) {
+        outage::measure(options, round, report).await?;
+    }
     if options.has(Part::Memory) {
         memory::measure(options.events, round, report).await?;
     }
@@ -142,9 +171,9 @@ async fn measure_the_rest(options: &Options, round: usize, report: &mut Report) 
 }
 
 async fn look_at_servers(options: &Options, machine: &mut Machine) -> Result<()> {
-    use Part::{Append, Backlog, Http, Kafka, Latency, Mariadb, Memory, Peers, Schema, Snapshot, Sqlite};
-    let on_postgres = [Backlog, Peers, Snapshot, Schema, Latency, Append, Memory, Kafka, Http];
-    if on_postgres.iter().any(|part| options.has(*part)) {
+    use Part::{Mariadb, Sqlite};
+    let on_postgres = Part::value_variants().iter().filter(|part| !matches!(part, Mariadb | Sqlite));
+    if on_postgres.into_iter().any(|part| options.has(*part)) {
         let database = postgres::Fresh::create().await?;
         machine.ask_postgres(&database.pool).await?;
         database.drop().await?;
@@ -164,7 +193,15 @@ impl Options {
     }
 
     fn wants(&self, contender: &contenders::Contender) -> bool {
-        contender.parts.iter().any(|part| self.has(*part)) && contender.name.contains(&self.only)
+        contender.parts.iter().any(|part| self.has(*part)) && self.names(contender.name)
+    }
+
+    /// The name of one contender may be a part of another's.
+    fn names(&self, contender: &str) -> bool {
+        match contenders::ALL.iter().any(|one| one.name == self.only) {
+            true => contender == self.only,
+            false => contender.contains(&self.only),
+        }
     }
 
     /// How to measure the same again.
@@ -178,6 +215,9 @@ impl Options {
         }
         if self.has(Part::Latency) {
             command += &format!(" --seconds {}", self.seconds);
+        }
+        if self.has(Part::Outage) {
+            command += &format!(" --minutes {}", self.minutes);
         }
         if !self.only.is_empty() {
             command += &format!(" --only '{}'", self.only);

@@ -67,7 +67,11 @@ pub(super) async fn relayed<DB: Supported>(
     closed(outbox, start, events).await
 }
 
-async fn closed<DB: Supported>(outbox: Outbox<DB>, start: Instant, events: u32) -> Result<Drained> {
+pub(super) async fn closed<DB: Supported>(
+    outbox: Outbox<DB>,
+    start: Instant,
+    events: u32,
+) -> Result<Drained> {
     outbox.close().await?;
     let took = start.elapsed();
     let census = outbox.store().census(u32::MAX).await?;
@@ -98,7 +102,7 @@ impl Counter {
         self.all.notified().await;
     }
 
-    fn handler(&self) -> impl Fn(Event) -> std::future::Ready<()> + Send + Sync + 'static {
+    pub(super) fn handler(&self) -> impl Fn(Event) -> std::future::Ready<()> + Send + Sync + 'static {
         let this = self.clone();
         move |_| {
             this.count();

@@ -128,7 +128,11 @@ fn route(name: &str, [waiting, retrying, dead]: [u64; 3], away: Option<&str>) ->
         retrying: Count::exactly(retrying),
         dead: Count::exactly(dead),
         oldest_due: (waiting > 0).then(|| ago(41)),
-        paused: away.map(|why| Paused { state: "unavailable", why: why.into(), since: ago(300) }),
+        paused: away.map(|why| Paused {
+            target: Some("billing".to_owned()),
+            next_probe: Some(SystemClock.now() + Duration::from_secs(4)),
+            ..Paused::since(ago(300), "held", why)
+        }),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,8 +11,6 @@ use axum::http::{HeaderMap, Method};
 use backstop_core::repeats::Repeats;
 use backstop_core::{Clock, SystemClock};
 use sha2::{Digest, Sha256};
-
-use crate::client::Peer;
 
 backstop_core::choice! {
     /// What the holder of a token may do. Each role may do what those before it may.
@@ -115,7 +114,7 @@ impl Access {
         method: &Method,
         path: &str,
         headers: &HeaderMap,
-        peer: Option<Peer>,
+        peer: Option<IpAddr>,
     ) -> Verdict {
         let Some(needed) = needed(method, path).filter(|_| self.is_guarded()) else {
             return Verdict::Allowed;
@@ -143,13 +142,13 @@ impl Access {
     }
 
     /// Never the token: a mistyped one is nearly right.
-    fn tell_wrong(&self, path: &str, peer: Option<Peer>) {
+    fn tell_wrong(&self, path: &str, peer: Option<IpAddr>) {
         let told = {
             let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
             wrong.tell(SystemClock.ticks(), TOLD_EVERY)
         };
         if let Some(before) = told {
-            let peer = peer.map(|Peer(peer)| peer.ip().to_string());
+            let peer = peer.map(|peer| peer.to_string());
             tracing::warn!(
                 peer,
                 path,

@@ -1,7 +1,6 @@
 //! Who is connected: whether a client is being answered, and if not, since when it idles.
 
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::http::Request;
@@ -10,18 +9,14 @@ use backstop_core::{Clock, SystemClock};
 use hyper::service::Service;
 use tokio::sync::Notify;
 
-/// Where a request comes from, beside it in its extensions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
-
 /// All who are connected.
 #[derive(Debug, Default)]
 pub(crate) struct Clients(Vec<Arc<Client>>);
 
-/// One of them.
+/// One of them, beside each of its requests in their extensions.
 #[derive(Debug)]
 pub(crate) struct Client {
-    peer: SocketAddr,
+    pub(crate) peer: SocketAddr,
     state: Mutex<State>,
     /// Told to go, to make room for another.
     pub(crate) leaves: Notify,
@@ -54,10 +49,17 @@ impl Clients {
 }
 
 impl Client {
-    /// Since when it is not being answered; none while it is. One that never ends its request idles.
+    /// Since when it is not being answered; none while it is. One that has not
+    /// sent the whole of its request idles.
     pub(crate) fn idle_since(&self) -> Option<Tick> {
         let state = self.lock();
         (state.answering == 0).then_some(state.idle_since)
+    }
+
+    /// From now on it is being answered, until what is returned goes.
+    pub(crate) fn answering(self: &Arc<Self>) -> Answering {
+        self.lock().answering += 1;
+        Answering(self.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -66,14 +68,8 @@ impl Client {
 }
 
 /// A request that is being answered, to its end.
-struct Answering(Arc<Client>);
-
-impl Answering {
-    fn begin(client: Arc<Client>) -> Self {
-        client.lock().answering += 1;
-        Self(client)
-    }
-}
+#[derive(Debug)]
+pub(crate) struct Answering(Arc<Client>);
 
 impl Drop for Answering {
     fn drop(&mut self) {
@@ -83,30 +79,20 @@ impl Drop for Answering {
     }
 }
 
-/// Answers the requests of a client.
+/// Answers the requests of a client, each of which says whose it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Serving<S> {
     pub(crate) client: Arc<Client>,
     pub(crate) inner: S,
 }
 
-impl<S, B> Service<Request<B>> for Serving<S>
-where
-    S: Service<Request<B>>,
-    S::Future: Send + 'static,
-{
+impl<S: Service<Request<B>>, B> Service<Request<B>> for Serving<S> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = S::Future;
 
     fn call(&self, mut request: Request<B>) -> Self::Future {
-        let answering = Answering::begin(self.client.clone());
-        request.extensions_mut().insert(Peer(self.client.peer));
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
-            drop(answering);
-            answer
-        })
+        request.extensions_mut().insert(self.client.clone());
+        self.inner.call(request)
     }
 }

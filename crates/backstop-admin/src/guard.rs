@@ -1,30 +1,41 @@
 //! Which requests are let in, and how many: the checks before every route, and the headers after it.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{
     CONTENT_LENGTH, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Method, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
+use http_body_util::LengthLimitError;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use crate::access::{Access, Verdict};
 use crate::answer::sentence;
+use crate::client::Client;
 
 /// How many bytes a request may carry. No route needs more than a short list of ids.
-pub(crate) const BODY_LIMIT: usize = 64 * 1024;
+const BODY_LIMIT: usize = 64 * 1024;
 
-/// How many requests are answered at the same time. One operator needs two.
+/// How long a request may take to arrive behind its head.
+const BODY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many requests are answered at the same time, beside the probes. One operator needs two.
 const CONCURRENT: usize = 32;
 
-/// What says that the process answers.
-const LIVE: &str = "/live";
+/// What machines ask to learn how the process is. They end within the time that components have to report, they share one
+/// look at those, and whoever restarts processes or pages people by them must not be told that this one is busy. So they need
+/// no room, and only connections bound them.
+const PROBES: [&str; 4] = ["/live", "/ready", "/health", "/metrics"];
 
 /// Only what this server sends runs or is shown, and no other page can frame it: event fields are hostile text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -62,7 +73,7 @@ impl Guard {
         let authority = self.addressed(request)?;
         same_origin(request, &authority)?;
         short_enough(request.headers())?;
-        let peer = request.extensions().get().copied();
+        let peer = client_of(request).map(|client| client.peer.ip());
         match self.access.judge(request.method(), request.uri().path(), request.headers(), peer) {
             Verdict::Allowed => Ok(()),
             Verdict::Unknown => Err((
@@ -132,26 +143,60 @@ fn same_origin(request: &Request, authority: &Authority) -> Result<(), Refusal> 
     }
 }
 
+const TOO_LARGE: Refusal =
+    (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large; at most 64 KiB are read");
+
 fn short_enough(headers: &HeaderMap) -> Result<(), Refusal> {
     let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > BODY_LIMIT) {
-        Err((StatusCode::PAYLOAD_TOO_LARGE, "the request is too large; at most 64 KiB are read"))
-    } else {
-        Ok(())
+    if length.is_some_and(|length| length > BODY_LIMIT) { Err(TOO_LARGE) } else { Ok(()) }
+}
+
+/// Waits until all of a request's body is there.
+async fn arrived(body: Body) -> Result<Body, Refusal> {
+    match timeout(BODY_PATIENCE, to_bytes(body, BODY_LIMIT)).await {
+        Ok(Ok(body)) => Ok(body.into()),
+        Ok(Err(error)) if is_too_long(&error) => Err(TOO_LARGE),
+        Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the request broke off")),
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the request did not arrive within 5 s of its head")),
     }
+}
+
+/// Whether reading a body ended at the limit and not at a fault of the connection.
+fn is_too_long(error: &axum::Error) -> bool {
+    error.source().is_some_and(<dyn Error>::is::<LengthLimitError>)
+}
+
+/// Whose request it is.
+fn client_of(request: &Request) -> Option<&Arc<Client>> {
+    request.extensions().get()
+}
+
+fn refusal(uri: &Uri, (code, text): Refusal) -> Response {
+    let mut refusal = sentence(uri, code, text);
+    if code == StatusCode::UNAUTHORIZED {
+        refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    refusal
 }
 
 /// Lets a request in, or says why not.
 pub(crate) async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if let Err((code, text)) = guard.check(&request) {
-        let mut refusal = sentence(request.uri(), code, text);
-        if code == StatusCode::UNAUTHORIZED {
-            refusal.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        return refusal;
+    if let Err(why) = guard.check(&request) {
+        return refusal(request.uri(), why);
     }
-    // It asks nobody and ends at once, and whoever restarts processes by it must not be told that this one is busy.
-    if request.uri().path() == LIVE {
+    let is_probe = PROBES.contains(&request.uri().path());
+    // A client whose request is still arriving takes nobody's room and can be let go, like one that idles.
+    let request = if is_probe {
+        request
+    } else {
+        let (head, body) = request.into_parts();
+        match arrived(body).await {
+            Ok(body) => Request::from_parts(head, body),
+            Err(why) => return refusal(&head.uri, why),
+        }
+    };
+    let _answering = client_of(&request).map(Client::answering);
+    if is_probe {
         return next.run(request).await;
     }
     match guard.requests.try_acquire() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -44,7 +44,6 @@ pub(crate) fn router(shared: Shared, guard: Guard) -> Router {
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Arc::new(shared))
-        .layer(DefaultBodyLimit::max(guard::BODY_LIMIT))
         // The last layer is the first to see a request: what the guard refuses reaches no route, and its
         // refusals carry the security headers too.
         .layer(middleware::from_fn_with_state(Arc::new(guard), guard::admit))

@@ -59,7 +59,7 @@ function refresh(node, route, kind, now) {
   const { paused } = route;
   say(find("chip"), paused ? sentence(paused, now) : open(route, kind));
   mark(find("chip"), "data-tone", look(route));
-  say(find("error"), paused ? visible(paused.why) : "");
+  say(find("error"), paused ? reason(paused) : "");
 }
 
 function look({ name, paused }) {
@@ -72,7 +72,12 @@ function open({ name }, kind) {
   return name === NO_HANDLER ? "buried at once" : "delivered";
 }
 
-function sentence({ state, since }, now) {
+function sentence({ state, since, next_probe: probe }, now) {
   const at = new Date(since);
-  return `${state} since ${clock(at)}, ${duration(Math.max(0, now - at))}`;
+  const next = probe === null ? "" : `; next probe ${soon(Date.parse(probe) - now)}`;
+  return `${state} since ${clock(at)}, ${duration(Math.max(0, now - at))}${next}`;
 }
+
+const soon = (milliseconds) => (milliseconds < 1000 ? "now" : `in ${duration(milliseconds)}`);
+
+const reason = ({ target, why }) => visible(target === null ? why : `${target}: ${why}`);

@@ -1,5 +1,6 @@
 //! The binary `backstop`: reads its arguments, wires the parts together and runs a command.
 
+mod api;
 mod args;
 mod commands;
 mod config;

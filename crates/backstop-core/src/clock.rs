@@ -5,7 +5,7 @@ use std::ops::Add;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 
 /// A moment in UTC. Stored and compared with microseconds, the precision every database keeps.
 pub type Timestamp = DateTime<Utc>;
@@ -75,6 +75,11 @@ impl Add<Duration> for Tick {
     fn add(self, duration: Duration) -> Tick {
         Tick(self.0.saturating_add(duration))
     }
+}
+
+/// The moment that comes so long after another, cut to microseconds; none if no calendar has it.
+pub fn after(moment: Timestamp, span: Duration) -> Option<Timestamp> {
+    moment.checked_add_signed(TimeDelta::from_std(span).ok()?).map(to_micros)
 }
 
 /// Cuts a moment to the microseconds that databases keep, so that what was written equals what is read.

@@ -147,6 +147,26 @@ pub struct Paused {
     pub why: String,
     /// Since when.
     pub since: Timestamp,
+    /// The target that they wait for, by its name, if it is one that has a name.
+    pub target: Option<String>,
+    /// When the next event is sent as a probe, if that is known: not while one is on its way, nor while the target is
+    /// disabled.
+    pub next_probe: Option<Timestamp>,
+}
+
+impl Paused {
+    /// For a reason, since a moment; nothing is known of a target or of a probe.
+    ///
+    /// ```
+    /// use backstop_core::inspect::Paused;
+    ///
+    /// let since = "2030-01-31T12:00:00Z".parse().unwrap();
+    /// let paused = Paused::since(since, "deferred", "it is closed at night");
+    /// assert_eq!(paused.next_probe, None);
+    /// ```
+    pub fn since(since: Timestamp, state: &'static str, why: impl Into<String>) -> Self {
+        Self { state, why: why.into(), since, target: None, next_probe: None }
+    }
 }
 
 /// How long something took, each time that it happened since the process began.

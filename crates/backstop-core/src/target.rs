@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::breaker::{Admission, Breaker, State};
-use crate::clock::{Clock, Tick};
+use crate::clock::{Clock, Tick, after};
 use crate::inspect::Paused;
 use crate::{Failure, Outcome, telemetry};
 
@@ -165,8 +165,11 @@ impl Target {
                 availability.trouble.clone().unwrap_or_else(|| "somebody disabled it".to_owned()),
             ),
         };
-        let since = availability.since.unwrap_or_else(|| self.0.clock.now());
-        Some(Paused { state, why, since })
+        let now = self.0.clock.now();
+        let since = availability.since.unwrap_or(now);
+        let next_probe = availability.next_probe(self.0.clock.ticks()).and_then(|wait| after(now, wait));
+        let target = Some(self.name().to_owned());
+        Some(Paused { target, next_probe, ..Paused::since(since, state, why) })
     }
 
     /// Whether nothing is sent to it: it said that it is gone, or [`disable`](Self::disable) was called.
@@ -258,22 +261,38 @@ pub struct Permit {
 /// A request that waits longer than this for its answer, while none is answered, makes its target unavailable for others.
 const OVERDUE: Duration = Duration::from_secs(5);
 
+/// The same where the client has lost its way to the target: it may find another in less time.
+const LOST: Duration = Duration::from_secs(1);
+
 impl Permit {
     /// Makes the request. If there is no answer for 5 s, and the target answers nothing else either, it counts as unavailable
-    /// from then on; the request itself goes on, since its answer may still come.
-    pub async fn watch<T>(&mut self, request: impl Future<Output = T>) -> T {
+    /// from then on; the request itself goes on, since its answer may still come. The same after 1 s if the client has lost its
+    /// way to the target: `lost` ends with the reason, and otherwise never.
+    pub async fn watch<T>(
+        &mut self,
+        request: impl Future<Output = T>,
+        lost: impl Future<Output = String>,
+    ) -> T {
         let mut request = std::pin::pin!(request);
-        if let Ok(answer) = tokio::time::timeout(OVERDUE, &mut request).await {
+        // Nearly all are answered by then, and need not be watched more closely.
+        if let Ok(answer) = tokio::time::timeout(LOST, &mut request).await {
             return answer;
         }
-        self.note_overdue();
+        let why = tokio::select! {
+            answer = &mut request => return answer,
+            why = lost => why,
+            () = tokio::time::sleep(OVERDUE.saturating_sub(LOST)) => {
+                format!("no answer for {} s", OVERDUE.as_secs())
+            }
+        };
+        self.note_overdue(&why);
         request.await
     }
 
-    fn note_overdue(&mut self) {
+    fn note_overdue(&mut self, why: &str) {
         let (target, clock) = (self.target.clone(), &self.target.0.clock);
         let mut availability = target.availability();
-        self.is_overdue = availability.overdue(self.answered_before, OVERDUE);
+        self.is_overdue = availability.overdue(self.answered_before, why);
         let status = availability.status(clock.ticks());
         availability.note_since(&status, &**clock);
         drop(availability);

@@ -10,7 +10,7 @@ use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::record::Record;
@@ -24,6 +24,30 @@ pub(crate) struct Connection {
     together: Slot,
     alone: Slot,
     timeout: Duration,
+    way: Way,
+}
+
+/// Whether a broker is connected, as far as the client has said so. Cheap to clone.
+#[derive(Debug, Clone)]
+struct Way(watch::Sender<Option<String>>);
+
+impl Way {
+    /// All brokers are down, and nothing was confirmed since.
+    fn lost(&self, why: String) {
+        self.0.send_replace(Some(why));
+    }
+
+    fn found(&self) {
+        self.0.send_if_modified(|lost| lost.take().is_some());
+    }
+
+    /// Waits until it is lost, and tells why.
+    async fn until_lost(&self) -> String {
+        let mut lost = self.0.subscribe();
+        let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
+        // The sender is a field of this very value.
+        why.unwrap_or_default()
+    }
 }
 
 /// Why a record was not confirmed, and what the connection complained about.
@@ -38,9 +62,16 @@ impl Connection {
     pub(crate) fn open(config: ClientConfig, timeout: Duration) -> KafkaResult<Self> {
         let mut single = config.clone();
         single.set("batch.num.messages", "1").set("linger.ms", "0");
-        let together = Slot::new(config);
+        let way = Way(watch::Sender::new(None));
+        let together = Slot::new(config, way.clone());
         together.producer()?;
-        Ok(Self { together, alone: Slot::new(single), timeout })
+        Ok(Self { together, alone: Slot::new(single, way.clone()), timeout, way })
+    }
+
+    /// Waits until the client says that all brokers are down, unless a record was confirmed since it said so. A connection that
+    /// idled out says so too, and is made again when it is needed.
+    pub(crate) async fn lost(&self) -> String {
+        self.way.until_lost().await
     }
 
     /// Sends a record and waits for the brokers' confirmation.
@@ -82,11 +113,12 @@ async fn heard(end: oneshot::Receiver<Ended>) -> Ended {
 struct Slot {
     config: ClientConfig,
     producer: Mutex<Option<Arc<Producer>>>,
+    way: Way,
 }
 
 impl Slot {
-    fn new(config: ClientConfig) -> Self {
-        Self { config, producer: Mutex::new(None) }
+    fn new(config: ClientConfig, way: Way) -> Self {
+        Self { config, producer: Mutex::new(None), way }
     }
 
     fn producer(&self) -> KafkaResult<Arc<Producer>> {
@@ -99,7 +131,7 @@ impl Slot {
                 "the producer met a fatal error and is replaced; its unconfirmed records are sent again"
             );
         }
-        let fresh = Arc::new(Producer::new(&self.config)?);
+        let fresh = Arc::new(Producer::new(&self.config, self.way.clone())?);
         Ok(Arc::clone(kept.insert(fresh)))
     }
 }
@@ -114,8 +146,9 @@ struct Producer {
 }
 
 impl Producer {
-    fn new(config: &ClientConfig) -> KafkaResult<Self> {
-        config.create_with_context(Reports::default()).map(|threaded| Self { threaded: Some(threaded) })
+    fn new(config: &ClientConfig, way: Way) -> KafkaResult<Self> {
+        let reports = Reports { complaint: Mutex::default(), way };
+        config.create_with_context(reports).map(|threaded| Self { threaded: Some(threaded) })
     }
 
     /// Hands a record over; the receiver is told how it ended.
@@ -157,9 +190,10 @@ impl Drop for Producer {
 }
 
 /// Receives librdkafka's reports and messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Reports {
     complaint: Mutex<Option<String>>,
+    way: Way,
 }
 
 impl Reports {
@@ -176,10 +210,13 @@ impl ClientContext for Reports {
 
     fn error(&self, error: KafkaError, reason: &str) {
         tracing::debug!(%error, "librdkafka: {reason}");
-        // "All brokers are down" follows upon the reason and says less.
         if error.rdkafka_error_code() != Some(RDKafkaErrorCode::AllBrokersDown) {
             *self.complaint() = Some(reason.to_owned());
+            return;
         }
+        // It follows upon the reason, and says less.
+        let why = self.complaint().clone().map(|complaint| format!(" ({complaint})")).unwrap_or_default();
+        self.way.lost(format!("all brokers are down{why}"));
     }
 }
 
@@ -193,6 +230,7 @@ impl ProducerContext for Reports {
         };
         if ended.is_ok() {
             drop(mem::take(&mut *self.complaint()));
+            self.way.found();
         }
         // A caller that stopped waiting will bring the event again.
         let _ = waiting.send(ended);

@@ -81,7 +81,8 @@ impl Relay {
     async fn publish(&self, event: &Event, source: &str) -> Result<Outcome, Failure> {
         let record = Record::of(event, source, self.format)?;
         let mut permit = self.target.admit([event.id()])?;
-        let verdict = match permit.watch(self.connection.publish(&self.topic, &record)).await {
+        let publishing = self.connection.publish(&self.topic, &record);
+        let verdict = match permit.watch(publishing, self.connection.lost()).await {
             Ok(()) => Verdict::Done,
             Err(unconfirmed) => judge(unconfirmed, &self.topic, self.timeout),
         };

@@ -9,10 +9,10 @@ use backstop_sql::{Error, Outbox, Supported, TableName};
 use backstop_testkit::eventually;
 use backstop_testkit::handlers::{Recording, Slow};
 use backstop_testkit::proxy::Proxy;
-use backstop_testkit::servers::{mysql, oracle_mysql, postgres, private_postgres};
+use backstop_testkit::servers::{mysql, oracle_mysql, postgres, private_mysql, private_postgres};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, PgConnection};
 
 const PATIENCE: Duration = Duration::from_millis(300);
 
@@ -220,6 +220,54 @@ async fn what_cannot_be_written_to_a_read_only_database_of_mysql_is_written_once
     }
     assert_eq!(done, 0);
     eventually("all done", async || self::done(&direct).await == 4).await;
+    outbox.close().await.unwrap();
+    assert_eq!(recorder.events().len(), 4, "none was delivered again");
+}
+
+/// As a user who may not write there: the administrator may.
+#[tokio::test]
+async fn what_cannot_be_written_to_a_mysql_that_came_back_read_only_is_written_once_it_can() {
+    let Some(mut server) = private_mysql().await else { return };
+    let admin = async || MySqlConnection::connect(&server.url()).await.unwrap();
+    for statement in [
+        "create database shop",
+        "create user 'shop'@'127.0.0.1'",
+        "grant all on shop.* to 'shop'@'127.0.0.1'",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut admin().await).await.unwrap();
+    }
+    let url = server.url_of("shop", "shop");
+    let (gate, short) = (Slow::gated(), Duration::from_millis(50));
+    let recorder = Recording::of(gate.clone());
+    let pool = || MySqlPoolOptions::new().max_connections(3).connect(&url);
+    let outbox = Outbox::single_node(pool().await.unwrap()).interval(short);
+    let outbox = outbox.on("Order", "OrderPlaced", recorder.clone()).start().await.unwrap();
+    four_in_hand(&outbox, &gate).await;
+
+    server.set_options(["--read-only".to_owned()]);
+    server.restart().await;
+    gate.open();
+    recorder.until_answered(4).await;
+    let begun = async || {
+        let mut tx = outbox.begin().await?;
+        tx.append(order(5)).await.map(drop)
+    };
+    // Its first connections have ended with the server.
+    eventually("it is told", async || matches!(begun().await, Err(Error::OnlyReads { .. }))).await;
+    let direct = pool().await.unwrap();
+    let single =
+        Outbox::single_node(direct.clone()).on("Order", "OrderPlaced", Recording::new()).start().await;
+    let many = Outbox::multi_node(direct.clone()).claim_locking(Duration::from_secs(60));
+    let many = many.on("Order", "OrderPlaced", Recording::new()).start().await;
+    for refused in [single.map(drop), many.map(drop)] {
+        assert!(matches!(refused, Err(Error::OnlyReads { .. })), "{refused:?}");
+    }
+    assert_eq!(done(&direct).await, 0);
+
+    let mut admin = MySqlConnection::connect(&server.url()).await.unwrap();
+    sqlx::raw_sql("set global read_only = off").execute(&mut admin).await.unwrap();
+    eventually("all done", async || done(&direct).await == 4).await;
+    begun().await.unwrap();
     outbox.close().await.unwrap();
     assert_eq!(recorder.events().len(), 4, "none was delivered again");
 }

@@ -112,7 +112,7 @@ async fn brokers_that_are_away_for_longer_than_all_retries_bury_nothing() {
 /// With the usual time-out of 30 s for a confirmation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn brokers_that_stop_answering_are_noticed_long_before_a_confirmation_is_given_up() {
-    let Some(broker) = servers::private_kafka().await else { return };
+    let Some(mut broker) = servers::private_kafka().await else { return };
     let kafka = broker.space();
     let topic = kafka.create_topic("orders", 1, &[]).await;
     let database = servers::sqlite();
@@ -130,7 +130,56 @@ async fn brokers_that_stop_answering_are_noticed_long_before_a_confirmation_is_g
     // What was on its way may still arrive, and does.
     broker.thaw();
     all_arrive(&pool, &broker, &topic, "frozen").await;
+
+    broker.stop().await;
+    append(&outbox, "stopped").await;
+    eventually_within(Duration::from_secs(5), "the brokers to be unavailable", noticed).await;
+    let Status::Unavailable(why) = publisher.target().status() else { panic!("{:?}", publisher.target()) };
+    assert!(why.starts_with("all brokers are down"), "the client's own word: {why}");
+    assert_eq!(rows(&pool, "stopped").await, [(0, 0); EVENTS]);
+    broker.start().await;
+    all_arrive(&pool, &broker, &topic, "stopped").await;
     outbox.close().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_strict_order_nothing_is_overtaken_while_the_broker_is_frozen_or_stopped() {
+    let Some(mut broker) = servers::private_kafka().await else { return };
+    let kafka = broker.space();
+    let topic = kafka.create_topic("orders", 1, &[]).await;
+    let database = servers::sqlite();
+    let pool = database.pool().await;
+    let publisher = publisher(&kafka, &topic);
+    let builder = Outbox::ordered(pool.clone()).interval(Duration::from_millis(10));
+    let outbox = builder.on("Order", "OrderPlaced", publisher.clone()).start().await.unwrap();
+    let stages = ["calm", "frozen", "thawed", "stopped", "started"];
+    for stage in stages {
+        match stage {
+            "frozen" => broker.freeze(),
+            "thawed" => broker.thaw(),
+            "stopped" => broker.stop().await,
+            "started" => broker.start().await,
+            _ => {}
+        }
+        append(&outbox, stage).await;
+        if matches!(stage, "frozen" | "stopped") {
+            let noticed = async || matches!(publisher.target().status(), Status::Unavailable(_));
+            eventually("the brokers to be unavailable", noticed).await;
+            // What comes now is behind what waits already.
+            append(&outbox, &format!("{stage}-more")).await;
+        }
+    }
+    let all: Vec<_> = ["calm", "frozen", "frozen-more", "thawed", "stopped", "stopped-more", "started"]
+        .iter()
+        .flat_map(|name| (0..EVENTS).map(move |number| format!("{name}-{number}")))
+        .collect();
+    let done = async || rows(&pool, "%").await == vec![(1, 0); all.len()];
+    eventually_within(RECOVERY, "everything arrives, with no attempt counted", done).await;
+    outbox.close().await.unwrap();
+    let found = broker.space().records(&topic).await;
+    let mut ids: Vec<_> = found.iter().map(|record| record.headers["ce_id"].clone()).collect();
+    ids.dedup(); // a record whose confirmation was lost is sent again
+    assert_eq!(ids, all);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -67,7 +67,7 @@ async fn a_database_whose_clock_jumps_repeats_what_was_in_flight_and_loses_nothi
         server.set_environment(name, value);
     }
     server.restart().await;
-    let stage = Stage::on(server.url(), None).await;
+    let stage = Stage::on(server.url()).await;
     stage.backlog(EVENTS / 2).await;
     // Handlers that take a while, so that both nodes have rows in hand when the clock jumps.
     let node = |name| Settings { workers: 32, ..stage.node(name) }.flag("--handler-ms", 2).start();

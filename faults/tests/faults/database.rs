@@ -20,7 +20,7 @@ const RESUMED: Duration = Duration::from_secs(15);
 #[tokio::test]
 async fn a_database_restarted_and_killed_under_load_loses_nothing_and_delivery_goes_on() {
     let Some(mut server) = private_postgres().await else { return };
-    let stage = Stage::on(server.url(), None).await;
+    let stage = Stage::on(server.url()).await;
     let (mut one, mut two) =
         tokio::join!(stage.node("one").patient().start(), stage.node("two").patient().start());
     for node in [&mut one, &mut two] {

@@ -6,6 +6,7 @@ use backstop_testkit::{eventually_within, servers};
 
 use crate::support::ledger::{Ledger, Row};
 use crate::support::node::{Settings, now};
+use crate::support::turn::Turn;
 use crate::support::{EVENTS, PATIENCE, SLACK};
 
 const WAITING: &str = "select count(*) from outbox_event where status in (0, 2)";
@@ -18,6 +19,7 @@ const LEFT: &str = "select event_id from outbox_event where status in (0, 2) and
 #[tokio::test]
 async fn a_node_killed_on_mariadb_leaves_nothing_behind() {
     let Some(database) = servers::mysql().await else { return };
+    let _turn = Turn::beside().await;
     let (pool, folder) = (database.pool().await, servers::directory());
     let count = async |sql: &'static str| -> usize {
         let count: i64 = sqlx::query_scalar(sql).fetch_one(&pool).await.unwrap();
@@ -51,6 +53,7 @@ async fn a_node_killed_on_mariadb_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_node_killed_on_sqlite_goes_on_where_it_was_when_it_is_started_again() {
     const LIVES: usize = 4;
+    let _turn = Turn::beside().await;
     let (database, folder) = (servers::sqlite(), servers::directory());
     let node = |name: &str| {
         Settings::new(name, &database.url(), folder.path().to_owned()).flag("--mode", "single").start()

@@ -10,9 +10,12 @@ use crate::support::{EVENTS, PATIENCE, SLACK};
 /// waited is not handled any more by that node", and what came too late is counted: a node is stopped with
 /// SIGSTOP in the middle of its handlers, another takes its rows over, and it is woken while the other has them
 /// in hand.
+///
+/// What is taken over stands behind all the rest in the other's queue, so the bound on it counts how fast that node works off
+/// the backlog.
 #[tokio::test]
 async fn a_node_that_sleeps_past_its_claims_settles_nothing_when_it_wakes() {
-    let Some(stage) = Stage::shared().await else { return };
+    let Some(stage) = Stage::alone().await else { return };
     stage.backlog(EVENTS).await;
     // Its handlers take a while, so that it has some in hand and a full queue when it is stopped. The other has
     // room for all that is left by then.

@@ -63,16 +63,22 @@ async fn alive_is_who_answers_and_ready_is_who_has_started_and_can_work() {
 }
 
 #[tokio::test]
-async fn alive_is_said_also_where_too_much_is_asked() {
-    let dashboard = Open::watching([Arc::new(Hanging) as _]).await;
+async fn those_who_ask_how_it_is_are_answered_also_where_too_much_is_asked() {
+    let dashboard = Open::new(Admin::new().metrics(String::new).watch(Arc::new(Hanging))).await;
     let mut asking = Vec::new();
     for _ in 0..40 {
         let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
-        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /api/v1/components HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         asking.push(stream);
     }
-    while !dashboard.get("/metrics").await.body.contains("too many requests") {}
+    while !dashboard.get("/").await.body.contains("too many requests") {}
     assert_eq!(dashboard.get("/live").await.code, 200);
+    assert_eq!(dashboard.get("/metrics").await.code, 200);
+    assert_eq!(dashboard.get("/").await.code, 503, "it is still busy");
+    for path in ["/health", "/ready"] {
+        let answer = dashboard.get(path).await;
+        assert_eq!((answer.code, &answer.json()["status"]), (503, &json!("DOWN")), "a component hangs");
+    }
 }
 
 #[tokio::test]
@@ -108,7 +114,11 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             retrying: Count::exactly(0),
             dead: Count::up_to(100, 250),
             oldest_due: Some(now),
-            paused: Some(Paused { state: "unavailable", why: hostile.into(), since: now }),
+            paused: Some(Paused {
+                target: Some(hostile.into()),
+                next_probe: Some(now),
+                ..Paused::since(now, "unavailable", hostile)
+            }),
         }],
         times: vec![Times { name: "waiting", meaning: "Due.", bounds: &[0.5, 1.0], counts: vec![4, 0, 1] }],
         ..report(hostile, Health::Up)
@@ -138,7 +148,9 @@ async fn a_report_arrives_whole_and_hostile_text_arrives_as_text() {
             "retrying": {"events": 0, "capped": false},
             "dead": {"events": 100, "capped": true},
             "oldest_due": now,
-            "paused": {"state": "unavailable", "why": hostile, "since": now},
+            "paused": {
+                "state": "unavailable", "why": hostile, "since": now, "target": hostile, "next_probe": now,
+            },
         }],
         "times": [{"name": "waiting", "meaning": "Due.", "bounds": [0.5, 1.0], "counts": [4, 0, 1]}],
     }]);

@@ -139,6 +139,43 @@ async fn those_who_only_hold_connections_keep_health_from_nobody() {
     }
 }
 
+const UNFINISHED: &str = "POST /api/v1/operations HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                          Content-Length: 100\r\n\r\n{";
+
+/// As many as are connected at the same time, each of them with a request that is let in.
+#[tokio::test]
+async fn requests_that_are_still_arriving_take_nobodys_room() {
+    let dashboard = Open::new(Admin::new().metrics(String::new)).await;
+    let mut arriving = Vec::new();
+    for _ in 0..3 * MOST {
+        let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
+        // One that had to go meanwhile need not write.
+        let _ = stream.write_all(UNFINISHED.as_bytes()).await;
+        arriving.push(stream);
+    }
+    for path in ["/health", "/live", "/ready", "/metrics", "/api/v1/components"] {
+        let answer = timeout(Duration::from_secs(4), dashboard.get(path)).await;
+        assert_eq!(answer.expect("nobody waits for the rest of a request").code, 200, "{path}");
+    }
+    // The last to come is heard to its end.
+    let last = arriving.last_mut().unwrap();
+    last.write_all(&[b' '; 99]).await.unwrap();
+    assert_eq!(Answer::read(last).await.code, 403);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_does_not_arrive_is_told_so() {
+    let dashboard = Open::watching([]).await;
+    let mut stream = TcpStream::connect(dashboard.address).await.unwrap();
+    stream.write_all(UNFINISHED.as_bytes()).await.unwrap();
+    let before = Instant::now();
+    let answer = Answer::read(&mut stream).await;
+    assert!(before.elapsed() <= Duration::from_secs(6), "{:?}", before.elapsed());
+    let told = "the request did not arrive within 5 s of its head";
+    assert_eq!((answer.code, answer.json()["error"].as_str()), (408, Some(told)));
+    assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0, "and its connection ends");
+}
+
 /// A client that is being answered is not one that idles.
 #[tokio::test]
 async fn whoever_is_being_answered_need_not_go() {

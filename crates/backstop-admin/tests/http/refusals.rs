@@ -121,6 +121,17 @@ async fn a_request_that_is_too_large_is_refused_before_it_is_read() {
 }
 
 #[tokio::test]
+async fn a_request_that_does_not_say_its_length_is_read_no_further_than_others() {
+    let dashboard = Open::watching([]).await;
+    let chunk = format!("4000\r\n{}\r\n", " ".repeat(0x4000));
+    let head = "POST /api/v1/operations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = dashboard.exchange(&format!("{head}{}1\r\n \r\n0\r\n\r\n", chunk.repeat(4))).await;
+    assert_eq!(answer.code, 413, "{answer:?}");
+    let answer = dashboard.exchange(&format!("{head}{}0\r\n\r\n", chunk.repeat(4))).await;
+    assert_eq!(answer.code, 403, "64 KiB are read: {answer:?}");
+}
+
+#[tokio::test]
 async fn a_crowd_is_told_to_come_back() {
     let dashboard = Arc::new(Open::watching([Arc::new(Hanging) as _]).await);
     let crowd: Vec<_> = (0..40)

@@ -57,6 +57,14 @@ pub(crate) fn secret(text: &str) -> anyhow::Result<String> {
     }
 }
 
+/// The text of a file that a flag names, and that holds no secret.
+pub(crate) fn text(path: &Path) -> anyhow::Result<String> {
+    let cannot = || format!("cannot read {}", path.display());
+    let bytes = file::read(path, LIMIT).with_context(cannot)?;
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+    text.with_context(|| format!("{}: it is larger than 1 MiB, or not UTF-8 text", cannot()))
+}
+
 fn read(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("cannot read {}", path.display());
     let advice = || format!("{}; name it with --config, or let `backstop init` write one", cannot());

@@ -4,6 +4,7 @@ use backstop_core::Timestamp;
 use backstop_sql::store::DeadFilter;
 use clap::{Args, Subcommand};
 
+use crate::api::Reach;
 use crate::args::{Config, moment};
 
 #[derive(Debug, Subcommand)]
@@ -13,7 +14,7 @@ pub(crate) enum Command {
     /// Show one whole event, dead or not.
     Show(One),
     /// Say where an event is, why it is there, and what can be done.
-    Why(One),
+    Why(Why),
     /// Set dead events back, so that they are delivered again as if they had never been tried.
     Replay(Move),
     /// Delete dead events for good.
@@ -53,6 +54,14 @@ pub(crate) struct One {
     /// A JSON object on one line, for other programs.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Why {
+    #[command(flatten)]
+    pub(crate) one: One,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 #[derive(Debug, Args)]

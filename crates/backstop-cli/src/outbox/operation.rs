@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::bail;
+use backstop_core::inspect::Count;
 use backstop_sql::outbox::DeadEvents;
 use backstop_sql::store::{DeadFilter, Rights};
 use serde_json::json;
@@ -14,6 +15,10 @@ use crate::confirm::is_wanted;
 use crate::output::{Output, Pace, count};
 use crate::plain::plain;
 use crate::signals::asked_to_end;
+
+/// At so many dead events, the oldest, it looks to say how many match: the first must not be changed only after all were
+/// counted.
+const LOOKED_AT: u32 = 100_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
@@ -51,17 +56,18 @@ pub(super) async fn run(verb: Verb, args: &args::Move) -> anyhow::Result<()> {
     let filter = DeadFilter { ids: (!ids.is_empty()).then(|| ids.clone()), ..filter };
     let (outbox, dead) = open(&args.which, verb.rights()).await?;
     let missing = tell_what_is_not_meant(ids, &filter, &outbox, &dead).await?;
-    let matched = dead.count(&filter).await?;
-    let wanted = matched.min(args.limit.unwrap_or(u64::MAX));
-    let what = format!("{} of outbox {}", count(wanted, "dead event", "dead events"), outbox.name);
-    if !args.dry_run && wanted > 0 && !is_wanted(&format!("{} {what}", verb.word()), args.yes)? {
+    let matched = dead.count_up_to(&filter, LOOKED_AT).await?;
+    let wanted = wanted(matched, args.limit);
+    let what = format!("{} of outbox {}", told(wanted), outbox.name);
+    let is_any = wanted != Count::exactly(0);
+    if !args.dry_run && is_any && !is_wanted(&format!("{} {what}", verb.word()), args.yes)? {
         bail!("nothing was changed");
     }
-    let changed = if args.dry_run || wanted == 0 { 0 } else { change(verb, args, filter, &dead).await? };
+    let changed = if args.dry_run || !is_any { 0 } else { change(verb, args, filter, &dead).await? };
     if args.json {
         let told = json!({
-            "outbox": outbox.name, "operation": verb.word(), "dry_run": args.dry_run, "matched": matched,
-            "changed": changed, "not_dead": missing,
+            "outbox": outbox.name, "operation": verb.word(), "dry_run": args.dry_run, "matched": matched.events,
+            "matched_or_more": matched.capped, "changed": changed, "not_dead": missing,
         });
         let mut output = Output::new();
         output.line(&told.to_string())?;
@@ -70,8 +76,8 @@ pub(super) async fn run(verb: Verb, args: &args::Move) -> anyhow::Result<()> {
     if args.dry_run {
         eprintln!("would {} {what}", verb.word());
     } else {
-        let others =
-            if changed < wanted { "; the others were no longer dead, or no longer matched" } else { "" };
+        let are_fewer = !wanted.capped && changed < wanted.events;
+        let others = if are_fewer { "; the others were no longer dead, or no longer matched" } else { "" };
         eprintln!(
             "{} {} of outbox {}{others}",
             verb.done(),
@@ -82,6 +88,23 @@ pub(super) async fn run(verb: Verb, args: &args::Move) -> anyhow::Result<()> {
     match missing {
         0 => Ok(()),
         _ => bail!("{missing} of the {} events named are not dead, or do not match", ids.len()),
+    }
+}
+
+/// How many are to be changed, as far as they were counted.
+fn wanted(matched: Count, limit: Option<u64>) -> Count {
+    match limit {
+        Some(limit) if limit <= matched.events => Count::exactly(limit),
+        _ => matched,
+    }
+}
+
+fn told(wanted: Count) -> String {
+    let Count { events, capped } = wanted;
+    match capped {
+        false => count(events, "dead event", "dead events"),
+        true if events == u64::from(LOOKED_AT) => format!("{events}+ dead events"),
+        true => format!("{events}+ dead events ({events} of the oldest {LOOKED_AT} match)"),
     }
 }
 
@@ -134,6 +157,27 @@ async fn change(verb: Verb, args: &args::Move, filter: DeadFilter, dead: &DeadEv
             ended?;
             let changed = so_far.load(Ordering::Relaxed);
             bail!("stopped after {} events were {}; start again to go on", changed, verb.done())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_counted_to_its_end_is_told_as_so_many_or_more() {
+        let more = |events| Count { events, capped: true };
+        for (matched, limit, said) in [
+            (Count::exactly(0), None, "0 dead events"),
+            (Count::exactly(1), Some(5), "1 dead event"),
+            (Count::exactly(7), Some(5), "5 dead events"),
+            (more(100_000), None, "100000+ dead events"),
+            (more(100_000), Some(5), "5 dead events"),
+            (more(3), Some(5), "3+ dead events (3 of the oldest 100000 match)"),
+            (more(0), None, "0+ dead events (0 of the oldest 100000 match)"),
+        ] {
+            assert_eq!(told(wanted(matched, limit)), said);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use crate::api::Reach;
 use crate::args::Config;
 
 #[derive(Debug, Subcommand)]
@@ -15,6 +16,8 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     #[command(flatten)]
+    pub(crate) config: Config,
+    #[command(flatten)]
     pub(crate) reach: Reach,
     /// One JSON object to a line, for other programs.
     #[arg(long)]
@@ -26,18 +29,7 @@ pub(crate) struct Enable {
     /// The target, as `list` shows it, or what stands behind the arrow there.
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) reach: Reach,
-}
-
-/// How the daemon is reached.
-#[derive(Debug, Args)]
-pub(crate) struct Reach {
-    #[command(flatten)]
     pub(crate) config: Config,
-    /// Where the daemon's dashboard is, in place of `server.address` of the settings file; no file is read then.
-    #[arg(long, value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// The access token, `env:NAME` or `file:PATH`. Without the flag it is the variable `BACKSTOP_TOKEN`, where it is set.
-    #[arg(long, value_name = "SECRET")]
-    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }

@@ -1,6 +1,5 @@
 //! `backstop target`: the targets of a daemon that runs. A disabled one lives in its memory, so the daemon is asked.
 
-mod api;
 mod args;
 
 use anyhow::bail;
@@ -8,9 +7,9 @@ use serde_json::{Value, json};
 
 pub(crate) use args::Command;
 
+use crate::api::Api;
 use crate::output::{Output, count};
 use crate::plain::{escaped, plain};
-use api::Api;
 
 /// What the daemon calls components that are targets.
 const KINDS: [&str; 2] = ["webhook", "topic"];
@@ -26,7 +25,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(args: &args::List) -> anyhow::Result<()> {
-    let targets = targets(&Api::of(&args.reach)?).await?;
+    let targets = targets(&Api::of(&args.reach, &args.config)?).await?;
     let mut output = Output::new();
     for target in &targets {
         let line = if args.json {
@@ -45,7 +44,7 @@ async fn list(args: &args::List) -> anyhow::Result<()> {
 }
 
 async fn enable(args: &args::Enable) -> anyhow::Result<()> {
-    let api = Api::of(&args.reach)?;
+    let api = Api::of(&args.reach, &args.config)?;
     let targets = targets(&api).await?;
     let meant: Vec<_> = targets.iter().filter(|target| target.is_called(&args.name)).collect();
     let listed = |targets: &[&Target]| -> String {
@@ -93,10 +92,7 @@ impl Target {
 }
 
 async fn targets(api: &Api) -> anyhow::Result<Vec<Target>> {
-    let Value::Array(all) = api.get("/api/v1/components").await? else {
-        bail!("{} answers, but not as the daemon does", api.url());
-    };
-    let all = all.into_iter().map(Target);
+    let all = api.components().await?.into_iter().map(Target);
     Ok(all.filter(|target| KINDS.contains(&target.text("kind"))).collect())
 }
 

@@ -304,3 +304,41 @@ outbox:
     let ended = place.run(&["outbox", "list", "--outbox", "orders"]).with(1);
     assert!(ended.complained.contains("there is no table outbox_event"), "{}", ended.complained);
 }
+
+#[tokio::test]
+async fn of_very_many_dead_events_the_oldest_are_counted_and_all_that_match_are_changed() {
+    let tables = on_sqlite().await.unwrap();
+    // The last two are of another type.
+    let many = "with recursive counted as (select 1 as n union all select n + 1 from counted where n < 100002) \
+                insert into outbox_event (event_id, event_type, aggregate_type, payload, status, attempts, available_at, \
+                created_at, done_at) select 'e-' || n, case when n > 100000 then 'Late' else 'OrderPlaced' end, 'Order', \
+                '{}', 3, 0, moment, moment, moment from (select n, strftime('%Y-%m-%d %H:%M:%f', '2020-01-01', '+' || n || \
+                ' seconds') || '000' as moment from counted)";
+    tables.run(many).await;
+    for (flags, told) in [
+        (&["--all"][..], "would replay 100000+ dead events of outbox orders\n"),
+        (&["--all", "--limit", "7"], "would replay 7 dead events of outbox orders\n"),
+        (
+            &["--type", "Late"],
+            "would replay 0+ dead events (0 of the oldest 100000 match) of outbox orders\n",
+        ),
+        (&["e-100001", "e-100002"], "would replay 2 dead events of outbox orders\n"),
+    ] {
+        let ended = tables.outbox(&[&["replay", "--dry-run"], flags].concat()).with(0);
+        assert_eq!(ended.complained, told, "{flags:?}");
+    }
+    // Whether any matches is not known, so somebody has to say yes.
+    let asked = tables.outbox(&["replay", "--type", "Late"]).with(1).complained;
+    assert!(asked.contains("nobody can be asked whether to replay 0+ dead events"), "{asked}");
+    let replayed = tables.outbox(&["replay", "--type", "Late", "--yes", "--json"]).with(0);
+    assert!(replayed.complained.ends_with("replayed 2 dead events of outbox orders\n"), "{replayed:?}");
+    let told = summary(&replayed.said);
+    assert_eq!(
+        (&told["matched"], &told["matched_or_more"], &told["changed"]),
+        (&Value::from(0), &Value::from(true), &Value::from(2))
+    );
+    assert_eq!(tables.dead().await, 100_000);
+    // Not one too many to count any more.
+    let ended = tables.outbox(&["discard", "--all", "--dry-run"]).with(0);
+    assert_eq!(ended.complained, "would discard 100000 dead events of outbox orders\n");
+}

@@ -63,6 +63,11 @@ async fn a_target_that_was_gone_is_enabled_and_gets_its_events() {
         format!("webhook  orders: OrderPlaced (Order) → {origin}  degraded  disabled; its events wait");
     assert!(listed.starts_with(&line), "{listed}");
     assert_eq!(orders.row("o-1").await, (0, 0), "as it was, and no attempt is counted");
+    let why = daemon.wait_for(|| {
+        let why = place.run(&["outbox", "why", "o-1", "--url", &to]).with(0).said;
+        why.contains("its route Order/OrderPlaced is held").then_some(why)
+    });
+    assert!(!why.contains("next probe") && why.contains("`backstop target enable`"), "{why}");
 
     receiver.answer(200);
     let enable =
@@ -90,6 +95,38 @@ async fn a_target_that_was_gone_is_enabled_and_gets_its_events() {
     for told in ["backstop::audit", "by=\"hands\"", "operation=Enable", "changed=1"] {
         assert!(audit.contains(told), "{told}: {audit}");
     }
+}
+
+#[tokio::test]
+async fn an_event_whose_route_is_held_says_so_with_its_target_and_the_next_probe() {
+    let receiver = Receiver::answering(503);
+    let place = place(&[receiver.url()]);
+    let daemon = place.serve();
+    let orders = place.orders().await;
+    orders.insert("o-1").await;
+    let (to, origin) = (url(&daemon), receiver.url().trim_end_matches("/hooks").to_owned());
+    let why = daemon.wait_for(|| {
+        let why = place.run(&["outbox", "why", "o-1", "--url", &to]).with(0).said;
+        why.contains("; the next probe comes at ").then_some(why)
+    });
+    assert!(why.contains("\nits route Order/OrderPlaced is held for target "), "{why}");
+    assert!(why.contains(&origin) && why.contains("it comes by itself when a probe succeeds"), "{why}");
+    let told = place.run(&["outbox", "why", "o-1", "--json", "--url", &to]).with(0).said;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&told["route"], &told["paused"]["state"]), (&"Order/OrderPlaced".into(), &"held".into()));
+    daemon.wait_for(|| {
+        let (_, health) = daemon.get("/health", "Authorization: Bearer see\r\n");
+        let told = health.contains("Order/OrderPlaced since 2") && health.contains(", next probe at 2");
+        told.then_some(())
+    });
+    // The table is told without the daemon.
+    let alone = place.run(&["outbox", "why", "o-1", "--url", "http://127.0.0.1:1"]).with(0).said;
+    let unknown = "whether its route is held is not known: cannot reach http://127.0.0.1:1";
+    assert!(alone.contains("is waiting for its first attempt") && alone.contains(unknown), "{alone}");
+
+    receiver.answer(200);
+    orders.until("o-1", 1).await;
+    daemon.end("-TERM").with(0);
 }
 
 #[tokio::test]
@@ -148,7 +185,22 @@ fn bad_input_is_told_in_a_sentence() {
             &["list"][..],
             "server.address has port 0 in the settings file, so the port is not known; name it with --url",
         ),
-        (&["list", "--url", "https://127.0.0.1:9"], "this command does not speak TLS"),
+        (
+            &["list", "--url", "https://127.0.0.1:9"],
+            "cannot reach https://127.0.0.1:9; is `backstop serve` running there?",
+        ),
+        (
+            &["list", "--url", "http://127.0.0.1:9", "--ca", "ca.pem"],
+            "--ca is for a daemon with TLS, and http://127.0.0.1:9 is asked without",
+        ),
+        (
+            &["list", "--url", "https://127.0.0.1:9", "--ca", "missing.pem"],
+            "--ca cannot be used: cannot read missing.pem: No such file",
+        ),
+        (
+            &["list", "--url", "https://127.0.0.1:9", "--ca", "backstop.yaml"],
+            "--ca cannot be used: backstop.yaml must hold at least one certificate in PEM form",
+        ),
         (&["list", "--url", "http://u:hunter2@127.0.0.1:9"], "--url must be the address of the dashboard"),
         (
             &["list", "--url", "http://127.0.0.1:9"],

@@ -7,6 +7,7 @@ mod dead_events;
 mod dead_letters;
 mod draining;
 mod enabling;
+mod enabling_with_tls;
 mod encrypted;
 mod ending;
 mod jobs;

@@ -175,7 +175,8 @@ impl Daemon {
 
     fn until_serving(&mut self) {
         let page = self.until("  page: ");
-        self.address = page.trim().trim_start_matches("page: ").trim_start_matches("http://").into();
+        let url = page.trim().trim_start_matches("page: ");
+        self.address = url.trim_start_matches("http://").trim_start_matches("https://").into();
     }
 
     fn until(&mut self, text: &str) -> String {

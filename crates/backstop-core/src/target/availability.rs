@@ -117,9 +117,21 @@ impl Availability {
             return Some(self.pace.disabled_pause);
         }
         self.breaker.poll(now);
-        let until = self.held_until.filter(|until| *until > now).max(self.breaker.open_until());
         let silence = (self.overdue > 0).then(|| self.pace.first_pause());
-        until.map(|until| until.since(now)).max(silence)
+        self.closed_for(now).max(silence)
+    }
+
+    /// How long it asked us to wait, or its circuit stays open.
+    fn closed_for(&self, now: Tick) -> Option<Duration> {
+        let until = self.held_until.filter(|until| *until > now).max(self.breaker.open_until());
+        until.map(|until| until.since(now))
+    }
+
+    /// How long it is until a request may be made again. None if that is for others to say: an operator if it is disabled, its
+    /// answer if it is being asked, or else whoever has something to send.
+    pub(super) fn next_probe(&self, now: Tick) -> Option<Duration> {
+        let time_tells = !self.disabled && self.overdue == 0;
+        self.closed_for(now).filter(|_| time_tells)
     }
 
     pub(super) fn admit(&mut self, now: Tick) -> Result<Admission, Failure> {
@@ -131,12 +143,12 @@ impl Availability {
 
     /// A request has been waiting long for its answer. If others are answered meanwhile, that says nothing. Tells whether it
     /// does.
-    pub(super) fn overdue(&mut self, answered_before: u64, waited: Duration) -> bool {
+    pub(super) fn overdue(&mut self, answered_before: u64, why: &str) -> bool {
         if self.answered > answered_before {
             return false;
         }
         self.overdue += 1;
-        self.trouble = Some(format!("no answer for {} s", waited.as_secs()));
+        self.trouble = Some(redacted(why).into_owned());
         true
     }
 
@@ -233,6 +245,10 @@ impl Availability {
             self.breaker.close();
         } else if let Some(admission) = admission.take_if(|_| good || !closed || is_new) {
             self.breaker.record(admission, good, request.took, request.now);
+            // More probes may be admitted than one, but one that succeeds is enough: what waits flows at once.
+            if good && self.breaker.state() == State::HalfOpen {
+                self.breaker.close();
+            }
         }
         if !good {
             if self.counted.len() >= MOST_COUNTED {
@@ -242,10 +258,10 @@ impl Availability {
             return;
         }
         self.answered += 1;
-        for id in request.ids {
-            self.counted.remove(id);
-            self.suspects.clear(id);
+        if !self.counted.is_empty() {
+            request.ids.iter().for_each(|id| _ = self.counted.remove(id));
         }
+        request.ids.iter().for_each(|id| self.suspects.clear(id));
         // An answer from before the circuit opened does not say why it is open.
         if self.breaker.state() != State::Open {
             (self.trouble, self.misses, self.overdue) = (None, 0, 0);

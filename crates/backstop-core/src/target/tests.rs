@@ -176,7 +176,7 @@ fn a_circuit_that_nobody_asks_any_more_closes_by_itself() {
 async fn a_target_that_answers_nothing_for_5_s_is_unavailable_while_its_requests_go_on() {
     let (target, _) = target(default_breaker());
     let mut waiting = target.admit(["1"]).ok().unwrap();
-    let never = waiting.watch(std::future::pending::<()>());
+    let never = waiting.watch(std::future::pending::<()>(), std::future::pending());
     assert!(tokio::time::timeout(6 * SECOND, never).await.is_err());
     assert_eq!(target.status(), Status::Unavailable("no answer for 5 s".to_owned()));
     assert!(refused(&target).is_some(), "nobody else waits for it");
@@ -186,15 +186,42 @@ async fn a_target_that_answers_nothing_for_5_s_is_unavailable_while_its_requests
     // Others are answered meanwhile, so it is this one.
     let mut slow = target.admit(["2"]).ok().unwrap();
     ask(&target, "3", Verdict::Done).unwrap();
-    let _ = tokio::time::timeout(6 * SECOND, slow.watch(std::future::pending::<()>())).await;
+    let _ =
+        tokio::time::timeout(6 * SECOND, slow.watch(std::future::pending::<()>(), std::future::pending()))
+            .await;
     assert_eq!(target.status(), Status::Available);
 
     // Given up, it says nothing any more.
     let mut waiting = target.admit(["4"]).ok().unwrap();
-    let _ = tokio::time::timeout(6 * SECOND, waiting.watch(std::future::pending::<()>())).await;
+    let _ =
+        tokio::time::timeout(6 * SECOND, waiting.watch(std::future::pending::<()>(), std::future::pending()))
+            .await;
     assert!(refused(&target).is_some());
     drop(waiting);
     assert_eq!(refused(&target), None);
+}
+
+/// Rules of time are tokio's here too.
+#[tokio::test(start_paused = true)]
+async fn a_target_to_which_the_way_is_lost_is_unavailable_after_1_s_and_not_before() {
+    let (target, _) = target(default_breaker());
+    let lost = || std::future::ready("all brokers are down".to_owned());
+    let mut waiting = target.admit(["1"]).ok().unwrap();
+    let soon = async {
+        tokio::time::sleep(SECOND / 2).await;
+        Verdict::Done
+    };
+    let verdict = waiting.watch(soon, lost()).await;
+    assert_eq!(target.status(), Status::Available, "it was found again soon");
+    waiting.answer(verdict).unwrap();
+
+    let mut waiting = target.admit(["2"]).ok().unwrap();
+    let never = waiting.watch(std::future::pending::<()>(), lost());
+    assert!(tokio::time::timeout(2 * SECOND, never).await.is_err());
+    assert_eq!(target.status(), Status::Unavailable("all brokers are down".to_owned()));
+    assert!(refused(&target).is_some());
+    assert!(waiting.answer(Verdict::Done).is_ok(), "it arrived after all");
+    assert_eq!(target.status(), Status::Available);
 }
 
 #[test]
@@ -260,6 +287,23 @@ fn after_a_good_probe_nothing_is_said_to_wait() {
     ask(&target, "1", Verdict::Done).unwrap();
     assert_eq!(target.status(), Status::Available, "the only event that waited has arrived");
     assert_eq!(target.0.metrics.available.value(), 1);
+}
+
+#[test]
+fn one_probe_that_succeeds_closes_the_circuit_however_many_were_admitted() {
+    let (target, clock) = target(breaker::Config { half_open_calls: 5, ..after_failures(1) });
+    wait(ask(&target, "1", unreachable()));
+    clock.advance(30 * SECOND);
+    ask(&target, "2", Verdict::Done).unwrap();
+    let at_once: Vec<_> = (0..100).map(|id| target.admit([id.to_string().as_str()])).collect();
+    assert!(at_once.iter().all(Result::is_ok), "what waited flows");
+
+    // Those that fail decide together, as the settings say.
+    drop(at_once);
+    wait(ask(&target, "3", unreachable()));
+    clock.advance(30 * SECOND);
+    wait(ask(&target, "4", unreachable()));
+    assert!(target.wait().is_some());
 }
 
 #[test]

@@ -155,8 +155,8 @@ pub trait Dialect: fmt::Debug + Send + Sync {
     /// What follows a query whose rows are waited for and then kept from others until the transaction ends.
     fn locked(&self) -> &'static str;
 
-    /// Moves rows whose keys are numbers into another table, first written there and then deleted here, and returns the
-    /// keys of those that were moved. A row that somebody has locked is waited for, and moved if it is still meant.
+    /// Moves the rows of one condition, whose keys are numbers, into another table: written there and deleted here, or neither.
+    /// Returns the keys of those that were moved. A row that somebody has locked is waited for, and moved if it is still meant.
     fn move_rows<'a>(
         &'a self,
         database: &'a Database,

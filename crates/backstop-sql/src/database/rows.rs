@@ -91,8 +91,8 @@ pub struct Change<'a> {
     pub(crate) kinds: &'a [Column],
     /// Which of the rows are wanted, where several queries chose more.
     pub(crate) choose: &'a (dyn Fn(Vec<Vec<Value>>) -> Vec<Vec<Value>> + Sync),
-    /// Whether a crash of the server may undo it, so that nobody need wait for the disk. If a claim is undone, the
-    /// row is claimed again.
+    /// Whether a crash of the server may undo it, so that nobody need wait for the disk. If a claim or its renewal is undone,
+    /// the row is claimed again.
     pub(crate) may_be_taken_back: bool,
 }
 

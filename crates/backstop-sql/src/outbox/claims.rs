@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backstop_core::config::{Parsed, ValueKind};
 use backstop_core::{Clock, SystemClock};
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::lease::Leases;
@@ -78,6 +79,12 @@ impl Terms {
     pub(super) fn enough(self) -> Duration {
         self.renew_every() * 2
     }
+
+    /// A claim that has less than this left is renewed when the others are: a third of its time is over, or it would not have
+    /// [enough](Self::enough) left until the next time. Renewing it sooner costs a write and gains nothing.
+    pub(super) fn fresh(self) -> Duration {
+        (self.timeout * 2 / 3).max(self.enough() + self.renew_every())
+    }
 }
 
 /// Renews claims: in the background, and at once where one would run out under its handler.
@@ -85,6 +92,8 @@ pub(super) struct Renewer {
     store: Arc<dyn Store>,
     leases: Leases,
     terms: Terms,
+    /// Held while claims are renewed that somebody waits for: others who wait may be among them.
+    awaited: Mutex<()>,
 }
 
 /// This many claims are renewed at once: those that are renewed count even if there is no time left for the rest.
@@ -92,14 +101,33 @@ const TOGETHER: usize = 500;
 
 impl Renewer {
     pub(super) fn new(store: Arc<dyn Store>, leases: Leases, terms: Terms) -> Self {
-        Self { store, leases, terms }
+        Self { store, leases, terms, awaited: Mutex::default() }
     }
 
     /// Renews a claim at once.
     pub(super) async fn renew_now(self: &Arc<Self>, claim: Claimed) {
         // Where a handler that blocks cannot hold it up, and the connection with it.
         let renewer = self.clone();
-        let _ = aside::spawn(async move { renewer.renew(&[claim]).await }).await;
+        let _ = aside::spawn(async move { renewer.renew_with_next(claim).await }).await;
+    }
+
+    /// Renews a claim, and with it those that run out next. A node that has more claims than it can renew in time would
+    /// otherwise renew them one by one, each when its event is to be handled, and fall behind even more.
+    async fn renew_with_next(&self, claim: Claimed) {
+        let _turn = self.awaited.lock().await;
+        let now = SystemClock.ticks();
+        let rows = {
+            let ledger = self.leases.ledger();
+            if ledger.still_aging(std::slice::from_ref(&claim), now).is_empty() {
+                return;
+            }
+            let mut rows = ledger.aging(now, TOGETHER - 1);
+            if !rows.contains(&claim) {
+                rows.push(claim);
+            }
+            rows
+        };
+        self.renew(&rows).await;
     }
 
     /// Renews claims, and returns whether the database answered.
@@ -134,9 +162,11 @@ impl Renewer {
 impl Renews for Renewer {
     fn renew_all(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            let living = self.leases.ledger().living(SystemClock.ticks());
-            for rows in living.chunks(TOGETHER) {
-                if !self.renew(rows).await {
+            let aging = self.leases.ledger().aging(SystemClock.ticks(), usize::MAX);
+            for rows in aging.chunks(TOGETHER) {
+                // Somebody may have waited for them, or have handled their events meanwhile.
+                let rows = self.leases.ledger().still_aging(rows, SystemClock.ticks());
+                if !rows.is_empty() && !self.renew(&rows).await {
                     return;
                 }
             }
@@ -144,7 +174,7 @@ impl Renews for Renewer {
     }
 
     fn claims(&self) -> usize {
-        self.leases.ledger().living(SystemClock.ticks()).len()
+        self.leases.ledger().claims()
     }
 }
 
@@ -174,5 +204,18 @@ mod tests {
     fn claims_are_renewed_three_times_before_the_shorter_term_is_over() {
         let terms = Terms { hot_grace: Duration::from_secs(30), timeout: Duration::from_secs(300) };
         assert_eq!(terms.renew_every(), Duration::from_secs(10));
+    }
+
+    #[test]
+    fn a_claim_is_renewed_when_a_third_of_it_is_over_and_always_has_enough_left_to_begin() {
+        let seconds = Duration::from_secs;
+        let fresh =
+            |hot_grace, timeout| Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) }.fresh();
+        assert_eq!(fresh(30, 300), seconds(200));
+        assert_eq!(fresh(30, 30), seconds(30), "each time");
+        for (hot_grace, timeout) in [(30, 300), (3, 5), (20, 20), (100, 60)] {
+            let terms = Terms { hot_grace: seconds(hot_grace), timeout: seconds(timeout) };
+            assert!(terms.fresh() >= terms.renew_every() + terms.enough());
+        }
     }
 }

@@ -5,6 +5,7 @@ mod operation;
 use std::fmt;
 use std::sync::Arc;
 
+use backstop_core::inspect::Count;
 use backstop_core::operate::{self, AUDIT, Changed, Refused};
 use backstop_core::{Event, telemetry};
 use tokio::sync::Notify;
@@ -118,9 +119,16 @@ impl DeadEvents {
         logged(self.store.query_dead(filter, after, limit).await)
     }
 
-    /// How many dead events match.
+    /// How many dead events match, with a look at each dead event; see [`count_up_to`](Self::count_up_to) for a large table.
     pub async fn count(&self, filter: &DeadFilter) -> Result<u64, Error> {
         logged(self.store.count_dead(filter).await)
+    }
+
+    /// How many dead events match among the oldest `cap`, with a look at those alone, so that it costs the same however many
+    /// are dead. It is capped if more are dead than that; those may match, too. Events that are meant by their ids are
+    /// always counted exactly.
+    pub async fn count_up_to(&self, filter: &DeadFilter, cap: u32) -> Result<Count, Error> {
+        logged(self.store.count_dead_up_to(filter, cap).await)
     }
 
     /// Where an event is, dead or not; none if it has no row.

@@ -256,12 +256,13 @@ impl Delivering {
         let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
             return Err(unroutable(event));
         };
-        let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
+        let delivery = Delivery::on_its_way(event.clone(), &self.component, &route.name)
+            .attempt(queued.attempts.saturating_add(1));
         self.metrics.dispatch_wait.record(queued.waited(SystemClock.now()));
         let began = SystemClock.ticks();
-        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        let answer = call(&route.handler, delivery).await;
         self.metrics.dispatch_duration.record(SystemClock.ticks().since(began));
-        route.answered(&answer);
+        route.answered(event.id(), &answer);
         answer
     }
 }

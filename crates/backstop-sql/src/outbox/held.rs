@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use backstop_core::clock::Tick;
+use backstop_core::clock::{Tick, after};
 use backstop_core::failure::Kind;
 use backstop_core::inspect::Paused;
 use backstop_core::suspects::Suspects;
 use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
+use chrono::SecondsFormat;
 use tokio::sync::Notify;
 
 use super::feed::Queued;
@@ -27,15 +28,41 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// A probe of which nothing is heard for so long is followed by another.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 
-/// The routes that this process holds, for all who take part in delivering. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct HeldRoutes(Arc<Inner>);
+/// Health names this many held routes, and counts the others: the report lists them all.
+const MOST_TOLD: usize = 10;
 
-struct Inner {
+/// The routes that this process holds, for all who take part in delivering. Cheap to clone.
+pub(crate) struct HeldRoutes<P = Place>(Arc<Inner<P>>);
+
+impl<P> Clone for HeldRoutes<P> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// An event that is in a handler's hands, or was.
+pub(crate) trait Asked {
+    fn event(&self) -> &Event;
+
+    /// Whether it is to find out if its route, which is held, can be opened.
+    fn is_probe(&self) -> bool;
+}
+
+impl Asked for Queued {
+    fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn is_probe(&self) -> bool {
+        self.probe
+    }
+}
+
+struct Inner<P> {
     registry: Registry,
     /// Whether a route that is held holds all others, since nothing may overtake its event.
     strict_order: bool,
-    held: Mutex<Held>,
+    held: Mutex<Held<P>>,
     /// How many there are, for those who only want to know that there is none.
     count: AtomicUsize,
     /// Told when a route begins or ceases to be held.
@@ -43,18 +70,22 @@ struct Inner {
 }
 
 /// Decides when routes are probed. Pure: time is passed in.
-#[derive(Debug, Default)]
-struct Held {
-    routes: HashMap<Arc<str>, HeldRoute>,
+#[derive(Debug)]
+struct Held<P = Place> {
+    routes: HashMap<Arc<str>, HeldRoute<P>>,
     /// Raised when a route is opened.
     openings: u64,
-    /// Raised when a route is held or opened.
-    changes: u64,
     suspects: Suspects,
 }
 
+impl<P> Default for Held<P> {
+    fn default() -> Self {
+        Self { routes: HashMap::new(), openings: 0, suspects: Suspects::default() }
+    }
+}
+
 #[derive(Debug)]
-struct HeldRoute {
+struct HeldRoute<P> {
     why: String,
     since: Timestamp,
     probe_at: Tick,
@@ -64,17 +95,24 @@ struct HeldRoute {
     /// Until when a probe is waited for.
     probing_until: Tick,
     /// The last row that was a probe: the next one is another.
-    passed: Option<Place>,
+    passed: Option<P>,
 }
 
 /// A route that is to be probed, and the row behind which to look for an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Probe {
-    pub(super) route: Arc<str>,
-    pub(super) after: Option<Place>,
+pub(crate) struct Probe<P = Place> {
+    pub(crate) route: Arc<str>,
+    pub(crate) after: Option<P>,
 }
 
-impl Held {
+impl<P> HeldRoute<P> {
+    /// How long it is until it is probed; none while a probe is on its way.
+    fn next_probe(&self, now: Tick) -> Option<Duration> {
+        (self.probing_until <= now).then(|| self.probe_at.since(now))
+    }
+}
+
+impl<P: Clone> Held<P> {
     /// Holds a route, or goes on holding it. Tells whether that is news. Of answers that were under way together only the first,
     /// and then those of probes, set the pace.
     fn hold(
@@ -105,7 +143,6 @@ impl Held {
             held.misses += 1;
             (held.probe_at, held.not_before, held.probing_until) = (now + wait, now + pause.min(wait), now);
         }
-        self.changes += u64::from(is_new);
         is_new
     }
 
@@ -113,13 +150,12 @@ impl Held {
     fn open(&mut self, route: &str) -> Option<Timestamp> {
         let held = self.routes.remove(route)?;
         self.openings += 1;
-        self.changes += 1;
         Some(held.since)
     }
 
     /// The routes to probe now. Those whose targets say that they would refuse are asked again soon, and those whose targets say
     /// that they are back are probed before their time.
-    fn due(&mut self, now: Tick, availability: impl Fn(&str) -> Availability) -> Vec<Probe> {
+    fn due(&mut self, now: Tick, availability: impl Fn(&str) -> Availability) -> Vec<Probe<P>> {
         let mut due = Vec::new();
         for (route, held) in self.routes.iter_mut().filter(|(_, held)| held.probing_until <= now) {
             match availability(route) {
@@ -137,7 +173,7 @@ impl Held {
     }
 
     /// An event of a route is on its way as a probe.
-    fn probing(&mut self, route: &str, place: Option<Place>, now: Tick) {
+    fn probing(&mut self, route: &str, place: Option<P>, now: Tick) {
         if let Some(held) = self.routes.get_mut(route) {
             held.passed = place;
             (held.probe_at, held.probing_until) = (now + LOST_AFTER, now + LOST_AFTER);
@@ -179,32 +215,32 @@ impl Availability {
     }
 }
 
-impl HeldRoutes {
-    pub(super) fn new(registry: Registry, strict_order: bool) -> Self {
+impl<P: Clone> HeldRoutes<P> {
+    pub(crate) fn new(registry: Registry, strict_order: bool) -> Self {
         let (held, count, changed) = (Mutex::default(), AtomicUsize::new(0), Notify::new());
         Self(Arc::new(Inner { registry, strict_order, held, count, changed }))
     }
 
-    pub(super) fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.count.load(Ordering::Acquire) == 0
     }
 
     /// Whether nothing at all may be delivered but a probe.
-    pub(super) fn holds_all(&self) -> bool {
+    pub(crate) fn holds_all(&self) -> bool {
         self.0.strict_order && !self.is_empty()
     }
 
     /// Whether the route of that name is held.
-    pub(super) fn holds(&self, route: &str) -> bool {
+    pub(crate) fn holds(&self, route: &str) -> bool {
         !self.is_empty() && (self.0.strict_order || self.lock().routes.contains_key(route))
     }
 
     /// Whether an event must not be handled now.
-    pub(super) fn keeps(&self, event: &Event) -> bool {
+    pub(crate) fn keeps(&self, event: &Event) -> bool {
         if self.is_empty() {
             return false;
         }
@@ -213,70 +249,66 @@ impl HeldRoutes {
     }
 
     /// Takes note of what a handler said of an event. None if the event is to be let go as it is, since its route is held.
-    pub(super) fn answered(
+    pub(crate) fn answered(
         &self,
         route: &Route,
-        queued: &Queued,
+        asked: &impl Asked,
         answer: Result<Outcome, Failure>,
     ) -> Option<Result<Outcome, Failure>> {
         match &answer {
             Err(failure) if failure.is_unavailable() => {
-                let (now, id) = (SystemClock.ticks(), queued.event.id());
+                let (now, id) = (SystemClock.ticks(), asked.event().id());
                 if self.lock().suspects.is_its_own(id, route.successes(), now) {
                     // It says nothing about the route, and the next probe is another.
-                    self.probe_lost(queued);
+                    self.probe_lost(asked);
                     let message = failure.message().unwrap_or_default();
                     return Some(Err(Failure::transient(failure.class().to_owned(), message)));
                 }
-                self.hold(&route.name, failure, queued);
+                self.hold(&route.name, failure, asked);
                 return None;
             }
             // The handler was there and failed: what it needs may be back or not.
             Err(failure) if failure.is_recoverable() => {
-                if queued.probe {
-                    self.hold(&route.name, failure, queued);
+                if asked.is_probe() {
+                    self.hold(&route.name, failure, asked);
                 }
             }
             // It began before the route was held, or while it was open: only a probe says that it is back.
-            _ if !queued.probe => {}
+            _ if !asked.is_probe() => {}
             // What is first in order has been delivered, so the others may follow.
-            _ if self.0.strict_order => {
-                for (route, _) in self.all() {
-                    self.open(&route);
-                }
-            }
+            _ if self.0.strict_order => self.all().iter().for_each(|route| self.open(route)),
             _ => self.open(&route.name),
         }
         Some(answer)
     }
 
     /// A probe came to nothing: the event is not this node's any more, or has no handler.
-    pub(super) fn probe_lost(&self, queued: &Queued) {
-        if !queued.probe {
+    pub(crate) fn probe_lost(&self, asked: &impl Asked) {
+        if !asked.is_probe() {
             return;
         }
-        let event = &queued.event;
+        let event = asked.event();
         let route = self.0.registry.route(event.aggregate_type(), event.event_type());
         match route {
             Some(route) if !self.0.strict_order => self.later(&route.name),
-            _ => self.all().iter().for_each(|(route, _)| self.later(route)),
+            _ => self.all().iter().for_each(|route| self.later(route)),
         }
     }
 
     /// A route is probed later.
-    pub(super) fn later(&self, route: &str) {
+    pub(crate) fn later(&self, route: &str) {
         self.lock().later(route, SystemClock.ticks());
     }
 
-    fn hold(&self, route: &Arc<str>, failure: &Failure, queued: &Queued) {
+    fn hold(&self, route: &Arc<str>, failure: &Failure, asked: &impl Asked) {
         let mut held = self.lock();
-        let is_new = held.hold(route, failure, queued.probe, SystemClock.ticks(), SystemClock.now());
+        let is_new = held.hold(route, failure, asked.is_probe(), SystemClock.ticks(), SystemClock.now());
         self.counted(&held);
         drop(held);
         if is_new {
             tracing::warn!(
                 route = &**route,
-                event_id = queued.event.id(),
+                event_id = asked.event().id(),
                 %failure,
                 "a route is held: its events wait in the table until a probe succeeds"
             );
@@ -295,67 +327,89 @@ impl HeldRoutes {
     }
 
     /// No event waits on a route, so there is nothing to hold.
-    pub(super) fn nothing_waits(&self, route: &str) {
+    pub(crate) fn nothing_waits(&self, route: &str) {
         self.open(route);
     }
 
-    pub(super) fn due(&self) -> Vec<Probe> {
+    pub(crate) fn due(&self) -> Vec<Probe<P>> {
         let now = SystemClock.ticks();
         let routes: HashMap<_, _> =
             self.0.registry.all().into_iter().map(|route| (route.name.clone(), route)).collect();
         self.lock().due(now, |name| Availability::of(routes.get(name)))
     }
 
-    pub(super) fn probing(&self, route: &str, place: Option<Place>) {
+    pub(crate) fn probing(&self, route: &str, place: Option<P>) {
         self.lock().probing(route, place, SystemClock.ticks());
     }
 
     /// How long it is until a route is to be probed, if one is held.
-    pub(super) fn next_probe(&self) -> Option<Duration> {
+    pub(crate) fn next_probe(&self) -> Option<Duration> {
         if self.is_empty() { None } else { self.lock().next_probe(SystemClock.ticks()) }
     }
 
     /// How often a route was opened: what was passed over before is to be read then.
-    pub(super) fn openings(&self) -> u64 {
+    pub(crate) fn openings(&self) -> u64 {
         self.lock().openings
     }
 
-    /// How often a route was held or opened.
-    pub(super) fn changes(&self) -> u64 {
-        self.lock().changes
-    }
-
     /// Waits until a route begins or ceases to be held, or is to be probed at another time.
-    pub(super) async fn changed(&self) {
+    pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
     /// Why the events of a route are not handled now, if they are not.
-    pub(super) fn paused(&self, route: &str) -> Option<Paused> {
-        let held = self.lock();
-        match held.routes.get(route) {
-            Some(held) => Some(Paused { state: "held", why: held.why.clone(), since: held.since }),
-            None => self.0.registry.paused(route),
-        }
+    pub(crate) fn paused(&self, route: &str) -> Option<Paused> {
+        let route = self.0.registry.named(route)?;
+        let tell = |held: &HeldRoute<P>| (held.why.clone(), held.since, held.next_probe(SystemClock.ticks()));
+        let held = self.lock().routes.get(&route.name).map(tell);
+        // One that is not held may be asked for the last time for a while: its target is not to be kept awake by those who look.
+        let Some((why, since, wait)) = held else { return route.paused() };
+        let own = wait.and_then(|wait| after(SystemClock.now(), wait));
+        let next_probe = own.and_then(|own| match Availability::of(Some(&route)) {
+            // It is for the target to say, and a disabled one names no time.
+            Availability::Known(Some(_)) => route.paused()?.next_probe,
+            Availability::Known(None) | Availability::Unknown => Some(own),
+        });
+        let target = backstop_core::Handler::target(&route.handler).map(|target| target.name().to_owned());
+        Some(Paused { target, next_probe, ..Paused::since(since, "held", why) })
     }
 
-    /// The routes that are held, each with why.
-    pub(super) fn all(&self) -> Vec<(Arc<str>, String)> {
+    /// The names of the routes that are held, in their order.
+    pub(crate) fn all(&self) -> Vec<Arc<str>> {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut all: Vec<_> =
-            self.lock().routes.iter().map(|(route, held)| (route.clone(), held.why.clone())).collect();
+        let mut all: Vec<_> = self.lock().routes.keys().cloned().collect();
         all.sort();
         all
     }
 
-    fn counted(&self, held: &Held) {
+    /// Which routes are held, for what, since when, and when the next probe comes; none if there are none.
+    pub(crate) fn told(&self) -> Option<String> {
+        let held = self.all();
+        if held.is_empty() {
+            return None;
+        }
+        let moment = |at: Timestamp| at.to_rfc3339_opts(SecondsFormat::Secs, true);
+        let tell = |route: &Arc<str>| {
+            let Some(paused) = self.paused(route) else { return route.to_string() };
+            let probe =
+                paused.next_probe.map(|at| format!(", next probe at {}", moment(at))).unwrap_or_default();
+            format!("{route} since {}{probe} ({})", moment(paused.since), paused.why)
+        };
+        let mut told: Vec<_> = held.iter().take(MOST_TOLD).map(tell).collect();
+        if held.len() > MOST_TOLD {
+            told.push(format!("and {} others", held.len() - MOST_TOLD));
+        }
+        Some(format!("routes are held, and their events wait: {}", told.join(", ")))
+    }
+
+    fn counted(&self, held: &Held<P>) {
         self.0.count.store(held.routes.len(), Ordering::Release);
         self.0.changed.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, Held<P>> {
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -371,7 +425,7 @@ mod tests {
     }
 
     fn held(failure: &Failure) -> (Held, Arc<str>) {
-        let (mut held, route) = (Held::default(), Arc::from("Order/OrderPlaced"));
+        let (mut held, route): (Held, Arc<str>) = (Held::default(), Arc::from("Order/OrderPlaced"));
         assert!(held.hold(&route, failure, false, Tick::ZERO, Timestamp::UNIX_EPOCH));
         (held, route)
     }

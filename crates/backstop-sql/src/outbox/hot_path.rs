@@ -41,14 +41,24 @@ impl HotPath {
         })
     }
 
-    /// Whether any of these must not be handled now, because its route is held.
-    pub(super) fn keeps_any(&self, events: &[Event]) -> bool {
-        events.iter().any(|event| self.feed.held().keeps(event))
+    /// The events that must not be handled now, because their routes are held.
+    pub(super) fn held<'e>(&self, events: &'e [Event]) -> impl Iterator<Item = &'e Event> {
+        events.iter().filter(|event| self.feed.held().keeps(event))
     }
 
-    /// Takes the ids of events that were inserted from `since` on, before their transaction commits.
-    pub(super) async fn written(&self, events: &[Event], since: Tick) -> Writing {
-        self.feed.leases().write(events, since).await
+    /// Events were committed that were to wait in the table, because their routes were held. If one is open by now, the poller
+    /// may have looked before they were there.
+    pub(super) fn left_to_the_poller(&self, ids: &HashSet<String>, events: &[Event]) {
+        let mut left = events.iter().filter(|event| ids.contains(event.id()));
+        if left.any(|event| !self.feed.held().keeps(event)) {
+            self.feed.leases().scheduled().notify_one();
+        }
+    }
+
+    /// Takes the ids of events that were inserted from `since` on, before their transaction commits; but for those that wait in
+    /// the table.
+    pub(super) async fn written(&self, events: &[Event], waiting: &HashSet<String>, since: Tick) -> Writing {
+        self.feed.leases().write(events, waiting, since).await
     }
 
     /// Delivers events that were seen in the table within their transaction, which has committed.

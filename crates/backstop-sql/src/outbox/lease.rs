@@ -1,6 +1,7 @@
 //! Leases on events: a part of the process that works on an event has one; when it drops the lease, the event is free
 //! for others.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,8 +57,8 @@ impl Leases {
     }
 
     /// Takes the ids of events that were inserted from `since` on, before their transaction commits: from then on the
-    /// poller can see their rows, and must leave them to the hot path.
-    pub(super) async fn write(&self, events: &[Event], since: Tick) -> Writing {
+    /// poller can see their rows, and must leave them to the hot path; but for those that wait in the table.
+    pub(super) async fn write(&self, events: &[Event], except: &HashSet<String>, since: Tick) -> Writing {
         // One of the same id may be about to be given back; this one has the same claim.
         let own_again = |event: &&Event| self.ledger().own_again(event.id());
         if events.iter().filter(own_again).count() > 0 {
@@ -65,7 +66,7 @@ impl Leases {
         }
         let writing = self.ledger().begin_writing();
         for event in events {
-            if event.is_delayed() {
+            if event.is_delayed() || except.contains(event.id()) {
                 let hold = self.ledger().write_delayed(event.id());
                 self.release(hold);
             } else if !self.ledger().write(event.id(), writing, since)

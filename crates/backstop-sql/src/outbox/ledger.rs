@@ -320,12 +320,34 @@ impl Ledger {
 
 /// Claims.
 impl Ledger {
-    /// Those that have not run out, those that run out first come first. One that has run out must not be taken back
-    /// from the node that has it now.
-    pub(super) fn living(&self, now: Tick) -> Vec<Claimed> {
-        let mut living: Vec<_> = self.claimed().filter(|(hand, _)| now < hand.good_until).collect();
-        living.sort_by_key(|(hand, _)| hand.good_until);
-        living.into_iter().map(|(hand, claim)| (hand.hold.id.clone(), claim.clone())).collect()
+    /// Those that are to be renewed, up to that many, those that run out first come first. One that has run out must not be
+    /// taken back from the node that has it now.
+    pub(super) fn aging(&self, now: Tick, most: usize) -> Vec<Claimed> {
+        let mut aging: Vec<_> = self.claimed().filter(|(hand, _)| self.is_aging(hand, now)).collect();
+        if aging.len() > most {
+            aging.select_nth_unstable_by_key(most, |(hand, _)| hand.good_until);
+            aging.truncate(most);
+        }
+        aging.sort_by_key(|(hand, _)| hand.good_until);
+        aging.into_iter().map(|(hand, claim)| (hand.hold.id.clone(), claim.clone())).collect()
+    }
+
+    /// Which of these are still to be renewed.
+    pub(super) fn still_aging(&self, rows: &[Claimed], now: Tick) -> Vec<Claimed> {
+        let hand =
+            |(id, claim): &Claimed| self.hands.get(id).filter(|hand| hand.claim.as_ref() == Some(claim));
+        let is_aging = |row: &&Claimed| hand(row).is_some_and(|hand| self.is_aging(hand, now));
+        rows.iter().filter(is_aging).cloned().collect()
+    }
+
+    fn is_aging(&self, hand: &Hand, now: Tick) -> bool {
+        let fresh = |terms: Terms| hand.good_until >= now + terms.fresh();
+        now < hand.good_until && self.terms.is_some_and(|terms| !fresh(terms))
+    }
+
+    /// How many there are.
+    pub(super) fn claims(&self) -> usize {
+        self.claimed().count()
     }
 
     fn claimed(&self) -> impl Iterator<Item = (&Hand, &Claim)> {

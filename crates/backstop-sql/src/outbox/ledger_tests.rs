@@ -49,12 +49,16 @@ fn a_claim_is_good_for_its_term_and_longer_when_it_is_renewed() {
     let later = now + SECOND * 30;
     let (hot, cold) = (hold("hot", 1), hold("cold", 1));
     assert!(ledger.has_run_out(&hot, later) && !ledger.has_run_out(&cold, later));
-    assert_eq!(ledger.living(later), [claimed("cold", 1)]);
+    assert_eq!(ledger.aging(later, 9), [], "one has run out, and the other is fresh");
+    assert_eq!(ledger.aging(now + SECOND * 101, 9), [claimed("cold", 1)], "a third of its time is over");
     ledger.renewed(&[claimed("hot", 1)], later + SECOND * 300);
     assert!(!ledger.has_run_out(&hot, later));
     ledger.renewed(&[claimed("hot", 1)], later);
     assert!(!ledger.has_run_out(&hot, later), "an earlier answer that comes late takes nothing back");
-    assert_eq!(ledger.living(later), [claimed("cold", 1), claimed("hot", 1)], "what runs out first in front");
+    let both = [claimed("cold", 1), claimed("hot", 1)];
+    assert_eq!(ledger.aging(later + SECOND * 101, 9), both, "what runs out first in front");
+    assert_eq!(ledger.aging(later + SECOND * 101, 1), both[..1]);
+    assert_eq!(ledger.still_aging(&both, now + SECOND * 101), both[..1], "the other was renewed");
     assert_eq!(ledger.lost(&[claimed("hot", 2), claimed("unknown", 1)], later), 0);
     assert!(!ledger.has_run_out(&hot, later));
     assert_eq!(ledger.lost(&[claimed("hot", 1)], later), 1);
@@ -156,7 +160,8 @@ fn whoever_held_an_id_before_it_was_taken_again_has_no_part_in_it_any_more() {
     ledger.abandon(before.clone());
     assert_eq!(ledger.readiness(&after, 0, now), Readiness::Ready);
     assert!(ledger.to_give_back().is_empty());
-    assert_eq!(ledger.living(now), [claimed("a", 2)]);
+    assert_eq!(ledger.aging(now + SECOND * 299, 9), [claimed("a", 2)]);
+    assert_eq!(ledger.claims(), 1);
 }
 
 /// One table, this process and the other nodes. What the ledger says is compared with what is so.
@@ -329,9 +334,9 @@ impl World {
     }
 
     fn renew(&mut self) {
-        let living = self.ledger.living(self.now);
-        self.ledger.renewed(&living, self.now + TERMS.timeout);
-        for (id, claim) in living {
+        let aging = self.ledger.aging(self.now, usize::MAX);
+        self.ledger.renewed(&aging, self.now + TERMS.timeout);
+        for (id, claim) in aging {
             let held = self.hands.get_mut(&*id).filter(|held| held.claim == claim && !held.lost);
             let held = held.expect("a claim that is renewed is in a hand");
             held.good_until = held.good_until.max(self.now + TERMS.timeout);

@@ -48,24 +48,42 @@ struct Routes {
 pub(crate) struct Route {
     pub(crate) name: Arc<str>,
     pub(crate) handler: SharedHandler,
-    /// Since when its handler has deferred every event, if it deferred the last.
-    deferred_since: Arc<Mutex<Option<Timestamp>>>,
+    deferrals: Arc<Mutex<Deferrals>>,
     /// How many events its handler has taken.
     successes: Arc<AtomicU64>,
 }
 
+/// What a handler has deferred since it answered anything else. One event that it defers, however often, says nothing about the
+/// others.
+#[derive(Debug, Default)]
+struct Deferrals {
+    first: Option<(String, Timestamp)>,
+    /// Since when it has deferred every event, if there were several.
+    since: Option<Timestamp>,
+}
+
+impl Deferrals {
+    fn add(&mut self, id: &str, now: Timestamp) {
+        let (first, since) = self.first.get_or_insert_with(|| (id.to_owned(), now));
+        if *first != id {
+            self.since = Some(*since);
+        }
+    }
+}
+
 impl Route {
     fn new(name: impl Into<Arc<str>>, handler: SharedHandler) -> Self {
-        Self { name: name.into(), handler, deferred_since: Arc::default(), successes: Arc::default() }
+        Self { name: name.into(), handler, deferrals: Arc::default(), successes: Arc::default() }
     }
 
     /// Notes what its handler said of an event.
-    pub(crate) fn answered(&self, answer: &Result<Outcome, Failure>) {
-        let mut since = self.deferred_since.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn answered(&self, id: &str, answer: &Result<Outcome, Failure>) {
+        let mut deferrals = self.deferrals.lock().unwrap_or_else(PoisonError::into_inner);
         match answer {
-            Ok(Outcome::RetryAfter(_)) => _ = since.get_or_insert_with(|| SystemClock.now()),
-            _ => *since = None,
+            Ok(Outcome::RetryAfter(_)) => deferrals.add(id, SystemClock.now()),
+            _ => *deferrals = Deferrals::default(),
         }
+        drop(deferrals);
         if matches!(answer, Ok(Outcome::Done)) {
             self.successes.fetch_add(1, Ordering::AcqRel);
         }
@@ -77,12 +95,12 @@ impl Route {
     }
 
     /// Why its events are not handled now, if they are not.
-    fn paused(&self) -> Option<Paused> {
+    pub(crate) fn paused(&self) -> Option<Paused> {
         if let Some(target) = self.handler.target() {
             return target.paused();
         }
-        let since = (*self.deferred_since.lock().unwrap_or_else(PoisonError::into_inner))?;
-        Some(Paused { state: "deferred", why: "its handler asks to come back later".to_owned(), since })
+        let since = self.deferrals.lock().unwrap_or_else(PoisonError::into_inner).since?;
+        Some(Paused::since(since, "deferred", "its handler asks to come back later"))
     }
 }
 
@@ -171,10 +189,10 @@ impl Registry {
         names
     }
 
-    /// Why the events of the route of that name are not handled now, if they are not.
-    pub(crate) fn paused(&self, name: &str) -> Option<Paused> {
+    /// The route of that name.
+    pub(crate) fn named(&self, name: &str) -> Option<Route> {
         let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
-        routes.all().find(|route| &*route.name == name)?.paused()
+        routes.all().find(|route| &*route.name == name).cloned()
     }
 }
 

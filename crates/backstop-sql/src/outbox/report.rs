@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use backstop_core::inspect::{Flow, Health, Place, Report, Route, Times, Troubled};
-use backstop_core::{look, telemetry};
-
 use super::feed::Feed;
 use super::gate::Trouble;
 use super::sampling::Sampling;
 use crate::Error;
 use crate::store::{Census, Store};
+use backstop_core::inspect::{Flow, Health, Place, Report, Route, Times, Troubled};
+use backstop_core::{look, telemetry};
 
 /// Counting stops here: beyond it "100,000+" says enough, and a scan of millions would cost too much.
 const COUNT_CAP: u32 = 100_000;
@@ -78,13 +77,8 @@ impl Reporter {
             return Health::Down(STOOD_DOWN.to_owned());
         }
         let trouble = feed.gate().trouble();
-        let held = feed.held().all();
         match trouble {
-            None if held.is_empty() => Health::Up,
-            None => {
-                let held: Vec<_> = held.iter().map(|(route, why)| format!("{route} ({why})")).collect();
-                Health::Degraded(format!("routes are held, and their events wait: {}", held.join(", ")))
-            }
+            None => feed.held().told().map_or(Health::Up, Health::Degraded),
             Some(Trouble { events, error, shut: true }) => Health::Down(format!(
                 "deliveries are stopped: {events} handled events cannot be recorded as handled, and would be \
                  delivered again: {error}"

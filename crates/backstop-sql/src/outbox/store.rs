@@ -9,6 +9,7 @@ mod sql_store;
 mod statements;
 pub(crate) mod words;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -119,9 +120,16 @@ pub struct Born {
     pub owner: Arc<str>,
     /// How old the claim is made to look, so that it expires sooner than one of the poller's.
     pub age: Duration,
+    /// The ids of rows that are inserted without a claim all the same: they are left to the poller.
+    pub except: HashSet<String>,
 }
 
 impl Born {
+    /// A claim on every row that is inserted.
+    pub fn by(owner: impl Into<Arc<str>>, age: Duration) -> Self {
+        Self { owner: owner.into(), age, except: HashSet::new() }
+    }
+
     /// The claim that such a row is delivered under: its number is the column's default.
     pub fn claim(&self) -> Claim {
         Claim { owner: self.owner.clone(), seq: 0 }
@@ -495,6 +503,21 @@ pub trait Store: Send + Sync + 'static {
 
     /// How many dead events there are.
     fn count_dead<'a>(&'a self, filter: &'a DeadFilter) -> BoxFuture<'a, Result<u64, Error>>;
+
+    /// How many dead events there are among the oldest `cap`, at which it looks and at no others; capped if there are more
+    /// dead ones, whether they match or not. A store that cannot do this counts all.
+    fn count_dead_up_to<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        _cap: u32,
+    ) -> BoxFuture<'a, Result<Count, Error>> {
+        Box::pin(async move { self.count_dead(filter).await.map(Count::exactly) })
+    }
+
+    /// When the dead event was created that was created last. None if none is dead, or if the store cannot tell.
+    fn newest_dead(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        Box::pin(async { Ok(None) })
+    }
 
     /// Sets dead events back to NEW, with no attempts used, and returns how many were dead.
     fn replay_dead<'a>(&'a self, at: At, ids: &'a [String]) -> BoxFuture<'a, Result<u64, Error>>;

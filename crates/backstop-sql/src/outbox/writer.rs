@@ -96,20 +96,24 @@ impl Writer {
         }
         let events = in_current_trace(events);
         let events = if events.is_empty() { events } else { self.hooks.before_write(events)? };
-        let mut writing = None;
+        let (mut writing, held) = (None, self.held(&events));
         if !events.is_empty() {
             // A claim that a row is born with counts from here: the database's answer may take any time.
             let since = SystemClock.ticks();
-            let hot_path = self.hot_path.as_ref();
-            // A claim on a row whose route is held would only have to be given back.
-            let waits = self.born.is_some() && hot_path.is_some_and(|hot_path| hot_path.keeps_any(&events));
-            self.store.insert(connection, &events, self.born.as_ref().filter(|_| !waits)).await?;
+            let born = self.born.clone().map(|born| Born { except: held.clone(), ..born });
+            self.store.insert(connection, &events, born.as_ref()).await?;
             self.hooks.after_write(&events);
-            if let Some(hot_path) = hot_path.filter(|_| !waits) {
-                writing = Some(hot_path.written(&events, since).await);
+            if let Some(hot_path) = &self.hot_path {
+                writing = Some(hot_path.written(&events, &held, since).await);
             }
         }
-        Ok(Appended { events, writing, writer: self.clone() })
+        Ok(Appended { events, writing, held, writer: self.clone() })
+    }
+
+    /// The ids of those whose routes are held, where a claim on their rows would only have to be given back.
+    fn held(&self, events: &[Event]) -> HashSet<String> {
+        let hot_path = self.hot_path.iter().filter(|_| self.born.is_some());
+        hot_path.flat_map(|hot_path| hot_path.held(events)).map(|event| event.id().to_owned()).collect()
     }
 
     /// Which of the events appended on a connection its transaction still holds.
@@ -147,6 +151,8 @@ pub struct Appended {
     events: Vec<Event>,
     /// Known to the hot path, where there is one.
     writing: Option<Writing>,
+    /// The ids of those that wait in the table, since their routes were held.
+    held: HashSet<String>,
     writer: Writer,
 }
 
@@ -204,6 +210,9 @@ impl Appended {
             metrics.append.add(events.len() as u64);
         }
         self.writer.hooks.after_commit(events);
+        if let Some(hot_path) = self.writer.hot_path.as_deref().filter(|_| !self.held.is_empty()) {
+            hot_path.left_to_the_poller(&self.held, events);
+        }
     }
 
     fn after_rollback(&self, events: &[Event]) {

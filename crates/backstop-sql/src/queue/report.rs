@@ -14,7 +14,7 @@ use super::table::{Census, Filter, Listed, Sampled, Status, Tables};
 use super::worker::Running;
 use crate::Error;
 use crate::database::At;
-use crate::outbox::registry::Registry;
+use crate::outbox::held::HeldRoutes;
 
 /// So many events are read at most to tell how many of each type wait.
 const SAMPLE_CAP: u32 = 10_000;
@@ -64,7 +64,7 @@ impl Reporter {
                 places: places(&census),
                 flows,
                 troubled,
-                routes: worker.map_or_else(Vec::new, |worker| routes(&sampled, worker.registry())),
+                routes: worker.map_or_else(Vec::new, |worker| routes(&sampled, worker.routes())),
                 times,
                 ..Report::of("queue", &self.name, health(worker))
             },
@@ -138,7 +138,7 @@ fn health(worker: Option<&Running>) -> Health {
         Some((events, error)) => Health::Degraded(format!(
             "{events} results cannot be recorded, and their events would be handled again; trying again: {error}"
         )),
-        None => Health::Up,
+        None => worker.routes().told().map_or(Health::Up, Health::Degraded),
     }
 }
 
@@ -168,7 +168,8 @@ fn troubled(listed: &Listed, place: &'static str) -> Troubled {
 }
 
 /// How many events wait on each route, with those on which none does.
-fn routes(sampled: &[Sampled], registry: &Registry) -> Vec<Route> {
+fn routes(sampled: &[Sampled], held: &HeldRoutes<i64>) -> Vec<Route> {
+    let registry = held.registry();
     let none = Count::exactly(0);
     let route = |name: String| Route {
         name,
@@ -192,7 +193,7 @@ fn routes(sampled: &[Sampled], registry: &Registry) -> Vec<Route> {
         it.oldest_due = [it.oldest_due, *oldest].into_iter().flatten().min();
     }
     for route in &mut routes {
-        route.paused = registry.paused(&route.name);
+        route.paused = held.paused(&route.name);
     }
     routes
 }

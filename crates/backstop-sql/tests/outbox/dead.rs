@@ -196,7 +196,7 @@ database_suite! {
             .start()
             .await
             .unwrap();
-        let (store, died) = crate::dying::Dying::around(&shop);
+        let (store, died) = crate::dying::Dying::around(&shop, false);
         let replayed = DeadEvents::of(store).replay_all(DeadFilter::default()).batch_size(1).run().await.unwrap();
         assert_eq!((replayed, died.load(Ordering::SeqCst)), (5, 5));
         watched.let_go(1);
@@ -205,6 +205,21 @@ database_suite! {
         outbox.close().await.unwrap();
         // All are dead again, and so are those that died meanwhile: each was replayed once or not at all.
         assert_eq!((shop.count(DEAD).await, recorder.events().len()), (10, 5));
+    }
+
+    /// Those that die meanwhile were created later, and this must not go on for as long as others die.
+    async fn a_replay_of_too_many_to_count_ends_with_the_last_that_was_dead_when_it_began(shop) {
+        five_dead(&shop).await;
+        let (store, died) = crate::dying::Dying::around(&shop, true);
+        let dead = DeadEvents::of(store);
+        let replay = async |filter| dead.replay_all(filter).batch_size(1).run().await.unwrap();
+        assert_eq!((replay(of_type("OrderPlaced")).await, died.load(Ordering::SeqCst)), (3, 3));
+        assert_eq!(ids(&shop, NEW).await, ["a", "c", "d"]);
+        let old = DeadFilter { created_before: Some(start() + Duration::from_secs(2)), ..DeadFilter::default() };
+        assert_eq!((replay(old).await, died.load(Ordering::SeqCst)), (1, 4), "a filter of its own still narrows it");
+        // What died by then is meant, too.
+        assert_eq!((replay(DeadFilter::default()).await, died.load(Ordering::SeqCst)), (5, 9));
+        assert_eq!(shop.count(DEAD).await, 5);
     }
 
     async fn the_dead_are_discarded_one_or_all_that_match_and_counted(shop) {

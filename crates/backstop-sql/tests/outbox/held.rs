@@ -10,14 +10,14 @@ use backstop_core::retry::Jitter;
 use backstop_core::{Event, Failure, Handler, Outcome};
 use backstop_sql::outbox::{Builder, MultiNode};
 use backstop_sql::{Outbox, Supported};
-use backstop_testkit::eventually;
 use backstop_testkit::handlers::Recording;
+use backstop_testkit::{eventually, eventually_within};
 
 use crate::harness::{DEAD, DONE, Database, NEVER, NEW, Shop, order, shop};
 
 /// A handler whose other side can be unplugged, as a whole or for single events.
 #[derive(Clone, Default)]
-struct Line(Arc<Inner>);
+pub(crate) struct Line(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -28,26 +28,26 @@ struct Inner {
 }
 
 impl Line {
-    fn unplugged() -> Self {
+    pub(crate) fn unplugged() -> Self {
         let line = Self::default();
         line.plug(false);
         line
     }
 
-    fn plug(&self, plugged: bool) {
+    pub(crate) fn plug(&self, plugged: bool) {
         self.0.down.store(!plugged, Ordering::SeqCst);
     }
 
-    fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.0.calls.load(Ordering::SeqCst)
     }
 
-    fn taken(&self) -> Vec<String> {
+    pub(crate) fn taken(&self) -> Vec<String> {
         self.0.taken.lock().unwrap().clone()
     }
 
     /// How often each event was taken.
-    fn counts(&self) -> HashMap<String, usize> {
+    pub(crate) fn counts(&self) -> HashMap<String, usize> {
         let mut counts = HashMap::new();
         for id in self.taken() {
             *counts.entry(id).or_default() += 1;
@@ -68,25 +68,25 @@ impl Handler for Line {
     }
 }
 
-fn ids(prefix: &str, count: usize) -> Vec<String> {
+pub(crate) fn ids(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}{number:04}")).collect()
 }
 
-fn orders(ids: &[String]) -> Vec<Event> {
+pub(crate) fn orders(ids: &[String]) -> Vec<Event> {
     ids.iter().map(|id| order(id)).collect()
 }
 
-fn invoice(id: &str) -> Event {
+pub(crate) fn invoice(id: &str) -> Event {
     Event::of("InvoiceSent").id(id).aggregate("Invoice", id).json(&()).unwrap()
 }
 
-async fn append<DB: Supported>(outbox: &Outbox<DB>, events: Vec<Event>) {
+pub(crate) async fn append<DB: Supported>(outbox: &Outbox<DB>, events: Vec<Event>) {
     let mut tx = outbox.begin().await.unwrap();
     tx.append_all(events).await.unwrap();
     tx.commit().await.unwrap();
 }
 
-async fn until_held<DB: Supported>(outbox: &Outbox<DB>) {
+pub(crate) async fn until_held<DB: Supported>(outbox: &Outbox<DB>) {
     eventually("the route to be held", async || {
         matches!(outbox.report().await.health, Health::Degraded(why) if why.contains("nobody answers"))
     })
@@ -95,7 +95,7 @@ async fn until_held<DB: Supported>(outbox: &Outbox<DB>) {
 
 impl<DB: Database> Shop<DB> {
     /// How many rows are as they were inserted: waiting, with no attempt counted and never claimed by a poller.
-    async fn untouched(&self) -> i64 {
+    pub(crate) async fn untouched(&self) -> i64 {
         self.number(
             "select count(*) from outbox_event where status = 0 and attempts = 0 and claim_seq = 0 \
              and locked_by is null and available_at = created_at",
@@ -104,7 +104,7 @@ impl<DB: Database> Shop<DB> {
     }
 
     /// A node that shares the shop's table.
-    fn node(&self) -> Builder<DB, MultiNode> {
+    pub(crate) fn node(&self) -> Builder<DB, MultiNode> {
         Outbox::multi_node(self.pool.clone()).claim_locking(Duration::from_secs(60)).interval(NEVER)
     }
 }
@@ -178,6 +178,65 @@ database_suite! {
         eventually("the first to find that out", async || first.report().await.health == Health::Up).await;
         first.close().await.unwrap();
         second.close().await.unwrap();
+    }
+
+    async fn of_events_appended_together_only_those_of_a_held_route_are_left_in_the_table(shop) {
+        let (line, invoices) = (Line::unplugged(), Recording::new());
+        let builder = shop.node().on("Order", "OrderPlaced", line.clone());
+        let outbox = builder.on("Invoice", "InvoiceSent", invoices.clone()).start().await.unwrap();
+        append(&outbox, orders(&ids("o", 1))).await;
+        until_held(&outbox).await;
+        let hot_before = outbox.metrics().enqueue_hot.total();
+        append(&outbox, vec![invoice("i0"), order("p0"), invoice("i1"), order("p1"), invoice("i2")]).await;
+        invoices.until_answered(3).await;
+        assert_eq!(outbox.metrics().enqueue_hot.total() - hot_before, 3, "straight from the commit");
+        eventually("them to be recorded", async || shop.count(DONE).await == 3).await;
+        assert_eq!(shop.number("select count(*) from outbox_event where status = 0").await, 3);
+        line.plug(true);
+        eventually("the others to arrive", async || shop.count(DONE).await == 6).await;
+        assert!(line.counts().values().all(|times| *times == 1), "{:?}", line.counts());
+        outbox.close().await.unwrap();
+    }
+
+    async fn hundreds_of_routes_flow_while_as_many_are_held(shop) {
+        let (line, others) = (Line::unplugged(), Recording::new());
+        let kinds: Vec<_> = (0..300).map(|number| format!("Kind{number:03}")).collect();
+        let mut builder = shop.outbox();
+        for (number, kind) in kinds.iter().enumerate() {
+            builder = match number % 2 {
+                0 => builder.on("Order", kind.clone(), line.clone()),
+                _ => builder.on("Order", kind.clone(), others.clone()),
+            };
+        }
+        let event = |round: usize, kind: &String| {
+            let id = format!("{kind}-{round}");
+            Event::of(kind.as_str()).id(id).aggregate("Order", "1").json(&()).unwrap()
+        };
+        for round in 0..4 {
+            shop.insert(&kinds.iter().map(|kind| event(round, kind)).collect::<Vec<_>>()).await;
+        }
+        let outbox = builder.start().await.unwrap();
+        others.until_answered(600).await;
+        // Also what comes while half of the routes are held, hot and cold.
+        until_held(&outbox).await;
+        append(&outbox, kinds.iter().map(|kind| event(4, kind)).collect()).await;
+        shop.insert(&kinds.iter().map(|kind| event(5, kind)).collect::<Vec<_>>()).await;
+        outbox.nudge();
+        others.until_answered(900).await;
+        eventually("all of them to be recorded", async || shop.count(DONE).await == 900).await;
+        assert_eq!(shop.untouched().await, 900);
+        let report = outbox.report().await;
+        assert_eq!(report.routes.iter().filter(|route| route.paused.is_some()).count(), 150);
+        let Health::Degraded(why) = report.health else { panic!("{:?}", report.health) };
+        assert!(why.ends_with(", and 140 others"), "{why}");
+
+        line.plug(true);
+        eventually_within(Duration::from_secs(30), "everything to arrive", async || {
+            shop.count(DONE).await == 1_800
+        })
+        .await;
+        assert!(line.counts().values().all(|times| *times == 1));
+        outbox.close().await.unwrap();
     }
 
     async fn in_strict_order_a_held_event_holds_all_behind_it(shop) {

@@ -36,6 +36,7 @@ mod interceptors;
 mod metrics;
 mod modes;
 mod ordered;
+mod outages;
 mod poll_race;
 mod poller;
 mod polling_faults;

@@ -235,7 +235,8 @@ async fn a_route_that_waits_says_why_since_when_and_how_many() {
             async move { if later { Outcome::RetryAfter(Duration::from_millis(100)) } else { Outcome::Done } }
         }
     };
-    shop.insert(&[old("a", "OrderPlaced"), old("b", "OrderPlaced"), old("c", "OrderPaid")]).await;
+    shop.insert(&[old("a", "OrderPlaced"), old("b", "OrderPlaced")]).await;
+    shop.insert(&[old("c", "OrderPaid"), old("d", "OrderPaid")]).await;
     let builder = shop.outbox().on("Order", "OrderPlaced", relay).on("Order", "OrderPaid", defers);
     let outbox = builder.start().await.unwrap();
     let paused = async |name: &str| route(&outbox.report().await, name).paused.clone();
@@ -250,13 +251,20 @@ async fn a_route_that_waits_says_why_since_when_and_how_many() {
     assert_eq!(why.state, "held");
     assert_eq!(why.why, "unavailable: the target is unavailable: connection refused");
     assert!(why.since >= before && why.since <= SystemClock.now());
+    assert_eq!(why.target.as_deref(), Some("billing"));
+    // None is known while one is on its way.
+    eventually("the next probe to be known", async || {
+        let next = paused("Order/OrderPlaced").await.and_then(|why| why.next_probe);
+        next.is_some_and(|at| at >= before && at <= SystemClock.now() + Duration::from_secs(1))
+    })
+    .await;
     let why = route(&report, "Order/OrderPaid").paused.clone().unwrap();
     assert_eq!((why.state, why.why.as_str()), ("deferred", "its handler asks to come back later"));
     assert!(why.since >= before);
 
     away.store(false, Ordering::SeqCst);
     later.store(false, Ordering::SeqCst);
-    eventually("all to be handled", async || shop.count(DONE).await == 3).await;
+    eventually("all to be handled", async || shop.count(DONE).await == 4).await;
     assert_eq!((paused("Order/OrderPlaced").await, paused("Order/OrderPaid").await), (None, None));
     assert!(outbox.metrics().dispatch_wait.count() >= 3);
     outbox.close().await.unwrap();

@@ -8,7 +8,11 @@ mod fresh;
 
 mod abandoned;
 mod by_hand;
+mod faults;
 mod harness;
+mod held;
+mod operations;
+mod plans;
 mod publishing;
 mod schema;
 mod working;

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::connection::Connection;
 use backstop_sql::{Error, Queue};
 
 use crate::harness::*;

@@ -78,7 +78,7 @@ backstop_testkit::suite! {
     }
 
     async fn rows_that_are_not_committed_yet_are_passed_over_when_they_are_given_back(it) {
-        let born = backstop_sql::store::Born { owner: "node-1".into(), age: Duration::ZERO };
+        let born = backstop_sql::store::Born::by("node-1", Duration::ZERO);
         let claim = |id: &str| (id.to_owned(), born.claim());
         it.insert_born(&events("ab"), Some(&born)).await;
         let mut open = it.connections.transaction("BEGIN").await.unwrap();

@@ -2,6 +2,7 @@
 
 use backstop_core::Event;
 use backstop_core::delivery::Settlement::Done;
+use backstop_core::inspect::Count;
 use backstop_sql::outbox::{BroughtBack, DeadEvents, EventState, Redriven};
 use backstop_sql::store::{
     After, At, ClaimedBy, DatabaseKind, DeadEvent, DeadFilter, Done as Keep, Status, Store,
@@ -132,6 +133,32 @@ database_suite! {
         assert_eq!(it.store.count_dead(&DeadFilter::default()).await.unwrap(), 6);
         assert_eq!(it.store.count_dead(&of_type("OrderPlaced")).await.unwrap(), 3);
         assert_eq!(it.store.count_dead(&of_type("Nothing")).await.unwrap(), 0);
+    }
+
+    async fn no_more_of_the_dead_are_looked_at_than_asked_for_however_few_match(it) {
+        bury_six(&it).await;
+        let all = DeadFilter::default();
+        let one = DeadFilter { ids: Some(vec!["f".to_owned()]), ..DeadFilter::default() };
+        for (filter, cap, events, capped) in [
+            (&all, 7, 6, false),
+            (&all, 6, 6, false),
+            (&all, 5, 5, true),
+            (&of_type("OrderPlaced"), 6, 3, false),
+            (&of_type("OrderPlaced"), 4, 2, true),
+            (&of_type("Nothing"), 5, 0, true),
+            (&of_type("Nothing"), 6, 0, false),
+            (&one, 1, 1, false),
+        ] {
+            let counted = it.store.count_dead_up_to(filter, cap).await.unwrap();
+            assert_eq!(counted, Count { events, capped }, "{filter} up to {cap}");
+        }
+        assert_eq!(it.store.newest_dead().await.unwrap(), Some(moment(5)), "that of f");
+    }
+
+    async fn where_nothing_is_dead_nothing_is_the_newest(it) {
+        it.insert(&events("ab")).await;
+        assert_eq!(it.store.newest_dead().await.unwrap(), None);
+        assert_eq!(it.store.count_dead_up_to(&DeadFilter::default(), 5).await.unwrap(), Count::exactly(0));
     }
 
     /// Rules: O-251, O-482, O-488.

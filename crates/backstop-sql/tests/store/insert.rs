@@ -99,7 +99,7 @@ database_suite! {
 
     /// Rules: O-235.
     async fn a_row_is_born_claimed_for_as_long_as_its_age_leaves(it) {
-        let born = Born { owner: "node-1".into(), age: Duration::from_secs(40) };
+        let born = Born::by("node-1", Duration::from_secs(40));
         let now = SystemClock.now();
         let delayed = Event::of("Later").id("later").deliver_after(MINUTE).json(&()).unwrap();
         it.insert_born(&[Event::of("Now").id("now").json(&()).unwrap(), delayed], Some(&born)).await;

@@ -10,17 +10,20 @@ use backstop_sql::store::{
 
 use crate::harness::*;
 
-/// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
-/// and 1,000 that are dead.
-async fn fill(it: &Fresh<impl Database>) {
-    let numbers = |last: i64| match it.kind {
+/// Numbers from 1 on, as a table.
+fn numbers(kind: DatabaseKind, last: i64) -> String {
+    match kind {
         DatabaseKind::Postgres => format!("(select generate_series(1, {last}) as n) as numbers"),
         DatabaseKind::Mysql | DatabaseKind::Sqlite => format!(
             "(with recursive counted as (select 1 as n union all select n + 1 from counted where n < {last}) \
              select n from counted) as numbers"
         ),
-    };
-    let moment = |seconds: &str| match it.kind {
+    }
+}
+
+/// The moment so many seconds into 2020.
+fn seconds_in(kind: DatabaseKind, seconds: &str) -> String {
+    match kind {
         DatabaseKind::Postgres => {
             format!("timestamptz '2020-01-01 00:00:00+00' + ({seconds}) * interval '1 second'")
         }
@@ -28,12 +31,20 @@ async fn fill(it: &Fresh<impl Database>) {
         DatabaseKind::Sqlite => {
             format!("strftime('%Y-%m-%d %H:%M:%f', '2020-01-01', '+' || ({seconds}) || ' seconds') || '000'")
         }
-    };
-    let padded = |prefix: &str| match it.kind {
+    }
+}
+
+/// An id for each number.
+fn padded(kind: DatabaseKind, prefix: &str) -> String {
+    match kind {
         DatabaseKind::Mysql => format!("concat('{prefix}', lpad(n, 8, '0'))"),
         DatabaseKind::Postgres => format!("'{prefix}' || lpad(n::text, 8, '0')"),
         DatabaseKind::Sqlite => format!("'{prefix}' || substr('0000000' || n, -8)"),
-    };
+    }
+}
+
+/// Runs statements on a connection that counts far, and has the database look at its rows.
+async fn fill_by(it: &Fresh<impl Database>, inserts: impl IntoIterator<Item = String>) {
     let mut connection = it.connections.connection().await.unwrap();
     match it.kind {
         DatabaseKind::Mysql => {
@@ -47,21 +58,7 @@ async fn fill(it: &Fresh<impl Database>) {
         }
         DatabaseKind::Postgres => {}
     }
-    for (prefix, last, status, available, done) in [
-        ("done", 900_000, "1", "n % 1000", Some("1000 + n % 1000")),
-        ("ahead", 300_000, "0", "1000000 + n", None),
-        ("due", 20_000, "case n % 2 when 0 then 0 else 2 end", "2000 + n % 100", None),
-        ("dead", 1_000, "3", "n", Some("2000")),
-    ] {
-        let text = format!(
-            "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at, done_at) \
-             select {}, 'OrderPlaced', '{{}}', {status}, {}, {}, {} from {}",
-            padded(prefix),
-            moment(available),
-            moment("(n - n % 1000) / 1000"),
-            done.map_or("null".to_owned(), moment),
-            numbers(last),
-        );
+    for text in inserts {
         connection.execute(&it.statement(&text)).await.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
     let analyze = match it.kind {
@@ -69,6 +66,49 @@ async fn fill(it: &Fresh<impl Database>) {
         DatabaseKind::Postgres | DatabaseKind::Sqlite => "analyze outbox_event",
     };
     connection.execute(&it.statement(analyze)).await.unwrap();
+}
+
+/// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
+/// and 1,000 that are dead.
+async fn fill(it: &Fresh<impl Database>) {
+    fill_with(it, [900_000, 300_000, 20_000, 1_000]).await;
+}
+
+/// The same with so many of each.
+async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]) {
+    let kinds = [
+        ("done", done, "1", "n % 1000", Some("1000 + n % 1000")),
+        ("ahead", ahead, "0", "1000000 + n", None),
+        ("due", due, "case n % 2 when 0 then 0 else 2 end", "2000 + n % 100", None),
+        ("dead", dead, "3", "n", Some("2000")),
+    ];
+    let inserts = kinds.map(|(prefix, last, status, available, done)| {
+        format!(
+            "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at, done_at) \
+             select {}, 'OrderPlaced', '{{}}', {status}, {}, {}, {} from {}",
+            padded(it.kind, prefix),
+            seconds_in(it.kind, available),
+            seconds_in(it.kind, "(n - n % 1000) / 1000"),
+            done.map_or("null".to_owned(), |done| seconds_in(it.kind, done)),
+            numbers(it.kind, last),
+        )
+    });
+    fill_by(it, inserts).await;
+}
+
+/// 40,000 due rows of one pair of types, and behind them 20,000 of another.
+async fn fill_two_pairs(it: &Fresh<impl Database>) {
+    let pairs = [("Order", "OrderPlaced", 40_000, "n"), ("Invoice", "InvoiceSent", 20_000, "50000 + n")];
+    let inserts = pairs.map(|(aggregate, event, last, available)| {
+        format!(
+            "insert into outbox_event (event_id, event_type, aggregate_type, payload, status, available_at, created_at) \
+             select {}, '{event}', '{aggregate}', '{{}}', 0, {available}, {available} from {}",
+            padded(it.kind, aggregate),
+            numbers(it.kind, last),
+            available = seconds_in(it.kind, available),
+        )
+    });
+    fill_by(it, inserts).await;
 }
 
 /// The plan of a statement, with the values it would run with.
@@ -110,6 +150,15 @@ fn check(kind: DatabaseKind, what: &str, index: &str, plan: &str) {
     }
 }
 
+/// The same of a count, which also goes through what it has read.
+fn check_count(kind: DatabaseKind, index: &str, plan: &str) {
+    let read = match kind {
+        DatabaseKind::Mysql => plan.find("\"table_name\": \"outbox_event\"").map_or("", |at| &plan[at..]),
+        DatabaseKind::Postgres | DatabaseKind::Sqlite => plan,
+    };
+    check(kind, "a count of the oldest dead", index, read);
+}
+
 /// How many rows a sample in these tests counts.
 const SAMPLED: u32 = 10_000;
 
@@ -125,9 +174,7 @@ fn check_sample(kind: DatabaseKind, plan: &str) {
     if kind == DatabaseKind::Postgres && inner.contains("Sort") {
         return check_that_all_are_wanted(inner, plan);
     }
-    // PostgreSQL may take the one that has pending rows only: the order is the same.
-    let index = if inner.contains("idx_due ") { "idx_due" } else { "idx_status_available" };
-    check(kind, "a sample", index, inner);
+    check(kind, "a sample", "idx_status_available", inner);
     assert!(!plan.contains("FOR ORDER BY"), "{plan}");
 }
 
@@ -173,8 +220,38 @@ fn check_that_it_reads_one(kind: DatabaseKind, plan: &str) {
     assert!(by_key, "{plan}");
 }
 
+/// Fails unless rows are reached by their keys, and by nothing else.
+fn check_that_it_reads_by_key(kind: DatabaseKind, plan: &str) {
+    let by_key = match kind {
+        DatabaseKind::Postgres => plan.contains("using outbox_event_pkey") && !plan.contains("idx_"),
+        DatabaseKind::Sqlite => plan.contains("(event_id=?)") && !plan.contains("SCAN"),
+        DatabaseKind::Mysql => plan.contains("\"key\": \"PRIMARY\"") && plan.contains("\"range\""),
+    };
+    assert!(by_key, "{plan}");
+}
+
 database_suite! {
     over migrated
+
+    /// A third of all rows seems to be of this pair wherever one looks, so that any index might do; and those of the held
+    /// route are all in front.
+    async fn a_pair_is_read_by_its_types_however_large_its_share_is(it) {
+        fill_two_pairs(&it).await;
+        let pair = Pair { aggregate_type: Some("Invoice".to_owned()), event_type: "InvoiceSent".to_owned() };
+        let behind = Place { due_at: moment(55_000), created_at: moment(55_000), id: "Invoice".to_owned() };
+        for (clock, after) in [(at(200_000), None), (at(200_000), Some(&behind)), (At::Database, None)] {
+            let due = Due { at: clock, after, pair: Some(&pair), ..due(200_000, 500) };
+            let poll = plan(&it, it.store.poll_statement(due)).await;
+            check(it.kind, "poll of a pair", "idx_pair", &poll);
+            let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
+            check(it.kind, "claim of a pair", "idx_pair", &claim);
+            let rows = it.store.poll(due).await.unwrap();
+            assert!(rows.len() == 500 && rows.iter().all(|row| row.id.starts_with("Invoice")), "{}", rows.len());
+        }
+        let until = |after| Due { after, pair: Some(&pair), ..due(60_000, 1_000_000) };
+        assert_eq!(it.store.poll(until(None)).await.unwrap().len(), 10_000, "those that are due");
+        assert_eq!(it.store.poll(until(Some(&behind))).await.unwrap().len(), 5_001, "those behind the place");
+    }
 
     /// Rules: O-133, O-263.
     async fn poll_claim_purge_and_the_dead_read_an_index_in_order_among_a_million_rows(it) {
@@ -240,14 +317,20 @@ database_suite! {
         let further = plan(&it, it.store.query_dead_statement(&DeadFilter::default(), Some(&behind), 100)).await;
         assert!(further.contains(index), "{further}");
         check_that_it_begins_behind(it.kind, &further);
-        for after in [None, Some(&behind)] {
-            let narrowed = plan(&it, it.store.query_dead_statement(&narrow, after, 100)).await;
-            match it.kind {
-                // Where few seem to be left it takes any index that knows the dead, and sorts them.
-                DatabaseKind::Postgres => {
-                    assert!(narrowed.contains("Index") && !narrowed.contains("Seq Scan"), "{narrowed}");
-                }
-                other => check(other, "a part of the list of the dead", index, &narrowed),
+        // However few of them seem to match.
+        let rare = DeadFilter { aggregate_id: Some("nobody".to_owned()), ..narrow.clone() };
+        for (filter, after) in [&narrow, &rare].into_iter().flat_map(|it| [(it, None), (it, Some(&behind))]) {
+            let narrowed = plan(&it, it.store.query_dead_statement(filter, after, 100)).await;
+            check(it.kind, "a part of the list of the dead", index, &narrowed);
+        }
+        let named = DeadFilter {
+            ids: Some(vec!["dead00000500".to_owned(), "dead00000700".to_owned()]),
+            ..DeadFilter::default()
+        };
+        check_that_it_reads_by_key(it.kind, &plan(&it, it.store.query_dead_statement(&named, None, 100)).await);
+        for filter in [DeadFilter::default(), narrow] {
+            for statement in it.store.count_dead_statements(&filter, 100) {
+                check_count(it.kind, index, &plan(&it, statement).await);
             }
         }
         for clock in [at(5_000), At::Database] {
@@ -259,6 +342,9 @@ database_suite! {
             for statement in it.store.sample_statements(clock, SAMPLED) {
                 check_sample(it.kind, &plan(&it, statement).await);
             }
+        }
+        for statement in it.store.troubled_statements(50) {
+            check(it.kind, "the troubled", "idx_status_available", &plan(&it, statement).await);
         }
         let sample = it.store.sample(at(5_000), SAMPLED).await.unwrap().unwrap();
         assert_eq!(sample.capped, [Status::New, Status::Retry], "{sample:?}");
@@ -272,5 +358,42 @@ database_suite! {
         let rows = it.claim("node-1", 5_000, 500).await;
         assert_eq!(rows.len(), 500);
         assert!(rows.iter().all(|row| row.id.starts_with("due")));
+    }
+
+    /// Where a fifth of the table is dead, reading all of it may seem cheaper than walking over the dead; but each page of the
+    /// list and each batch of a replay would read it anew.
+    async fn a_part_of_many_dead_is_read_by_their_index(it) {
+        fill_with(&it, [60_000, 1_000, 1_000, 15_000]).await;
+        let index = if it.kind == DatabaseKind::Mysql { "idx_status_created" } else { "idx_dead" };
+        let behind = After { created_at: moment(1), id: "dead00000500".to_owned() };
+        let of_nobody = DeadFilter { aggregate_id: Some("nobody".to_owned()), ..DeadFilter::default() };
+        let of_no_type = DeadFilter { event_type: Some("Nothing".to_owned()), ..DeadFilter::default() };
+        for filter in [of_nobody, of_no_type] {
+            for after in [None, Some(&behind)] {
+                let rare = plan(&it, it.store.query_dead_statement(&filter, after, 100)).await;
+                check(it.kind, "a part of many dead", index, &rare);
+            }
+            for statement in it.store.count_dead_statements(&filter, 1_000) {
+                check_count(it.kind, index, &plan(&it, statement).await);
+            }
+        }
+    }
+
+    /// The latest of those that retry lie behind all that are scheduled ahead, in the order in which rows become due. Where
+    /// the planner could choose that order, it did so among ten million rows, and walked over a million of them.
+    async fn those_that_retry_are_never_looked_for_among_those_that_wait(it) {
+        fill_with(&it, [1_000, 20_000, 10_000, 1_000]).await;
+        for statement in it.store.troubled_statements(50) {
+            check(it.kind, "the troubled", "idx_status_available", &plan(&it, statement).await);
+        }
+        if it.kind == DatabaseKind::Postgres {
+            let mut connection = it.connections.connection().await.unwrap();
+            connection.execute(&it.statement("drop index idx_status_available")).await.unwrap();
+            let sampled = it.store.sample_statements(At::Database, 500);
+            for statement in it.store.troubled_statements(50).into_iter().chain(sampled) {
+                let plan = plan(&it, statement).await;
+                assert!(!plan.contains("idx_"), "{plan}");
+            }
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use backstop_sql::{Error, Tls, TlsMode};
 use backstop_testkit::certificates::{Authority, Certified};
-use backstop_testkit::servers::{MysqlDatabase, mysql, oracle_mysql};
+use backstop_testkit::servers::{MysqlDatabase, mysql, oracle_mysql, private_mysql};
 use sqlx::{AssertSqlSafe, MySqlPool, raw_sql};
 
 use crate::{error, refused, showing};
@@ -103,7 +103,6 @@ async fn the_default_login_of_mysql_works_with_tls_and_without() {
     it.leave().await;
 }
 
-/// One that has expired is shown by PostgreSQL only: MySQL does not load it.
 #[tokio::test]
 async fn certificates_are_checked_on_both_sides_and_what_is_wrong_with_them_is_told() {
     let Some(it) = Mysql::start().await else { return };
@@ -132,6 +131,29 @@ async fn certificates_are_checked_on_both_sides_and_what_is_wrong_with_them_is_t
     assert!(said.contains("it refuses our client certificate"), "{said}");
     assert!(is_encrypted(&open(&here, &showing(full, authority.client("shop"))).await).await);
     it.leave().await;
+}
+
+/// Shown by MariaDB: Oracle's MySQL does not load one that has expired.
+#[tokio::test]
+async fn a_certificate_that_expired_is_told_as_such() {
+    let Some(mut server) = private_mysql().await else { return };
+    let authority = Authority::new();
+    let shown = authority.expired_server(&["localhost"]);
+    let files = [("ca", authority.pem()), ("cert", shown.certificate), ("key", shown.key)];
+    let options = files
+        .map(|(name, pem)| format!("--ssl-{name}={}", server.write(&format!("{name}.pem"), &pem).display()));
+    server.set_options(options);
+    server.restart().await;
+    let url = server.url().replace("127.0.0.1", "localhost");
+    for mode in [TlsMode::VerifyFull, TlsMode::VerifyCa] {
+        let tls = Tls { mode: Some(mode), ca: Some(authority.pem().into()), ..Tls::default() };
+        let said = refused(&url, &tls).await;
+        assert!(said.contains("its certificate has expired"), "{said}");
+    }
+    assert!(
+        is_encrypted(&open(&url, &mode(TlsMode::Require)).await).await,
+        "that is all that is wrong with it"
+    );
 }
 
 /// MariaDB as Debian has it has no certificate.

@@ -15,10 +15,12 @@
 //! }
 //! ```
 
+#[cfg(all(any(feature = "postgres", feature = "mysql"), unix))]
+mod account;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod database;
 mod directory;
-#[cfg(all(any(feature = "kafka", feature = "postgres"), unix))]
+#[cfg(all(any(feature = "kafka", feature = "postgres", feature = "mysql"), unix))]
 mod guarded;
 mod kafka;
 #[cfg(feature = "kafka")]
@@ -36,6 +38,8 @@ mod postgres;
 mod postgres_schema;
 #[cfg(all(feature = "kafka", unix))]
 mod private_kafka;
+#[cfg(all(feature = "mysql", unix))]
+mod private_mysql;
 #[cfg(all(feature = "postgres", unix))]
 mod private_postgres;
 mod python;
@@ -55,6 +59,8 @@ pub use postgres::{PostgresDatabase, postgres};
 pub use postgres_schema::{PostgresSchema, postgres_schema};
 #[cfg(all(feature = "kafka", unix))]
 pub use private_kafka::{PrivateKafka, private_kafka};
+#[cfg(all(feature = "mysql", unix))]
+pub use private_mysql::{PrivateMysql, private_mysql};
 #[cfg(all(feature = "postgres", unix))]
 pub use private_postgres::{PrivatePostgres, private_postgres};
 pub use python::python;

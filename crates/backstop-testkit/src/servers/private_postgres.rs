@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, sleep};
 
 use super::guarded::{Guarded, PATIENCE, free_port};
-use super::{Directory, directory};
+use super::{Directory, account, directory};
 use crate::skip;
 #[cfg(feature = "tls")]
 use crate::{
@@ -161,7 +161,7 @@ impl PrivatePostgres {
     /// Everything up to the first start.
     fn prepare() -> Result<Self, String> {
         let programs = programs().ok_or("it is not installed")?;
-        let account = account()?;
+        let account = account::of("postgres")?;
         let home = directory();
         let port = free_port().map_err(|error| format!("no free port: {error}"))?;
         let server = Self { home, programs, account, port, environment: Vec::new(), running: None };
@@ -237,19 +237,6 @@ fn programs() -> Option<PathBuf> {
         let path = std::env::var_os("PATH")?;
         std::env::split_paths(&path).find(|folder| folder.join("initdb").is_file())
     })
-}
-
-/// PostgreSQL refuses to run as root, and has a user of its own for that.
-fn account() -> Result<Option<(u32, u32)>, String> {
-    if !fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0) {
-        return Ok(None);
-    }
-    let users = fs::read_to_string("/etc/passwd").map_err(|error| format!("/etc/passwd: {error}"))?;
-    let ids = users.lines().find_map(|line| {
-        let mut fields = line.strip_prefix("postgres:")?.split(':').skip(1);
-        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-    });
-    ids.map(Some).ok_or_else(|| "there is no user `postgres`, as whom it must run under root".to_owned())
 }
 
 fn somebody_works_in(folder: &Path) -> bool {

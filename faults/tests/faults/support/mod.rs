@@ -4,6 +4,7 @@ pub(crate) mod clock;
 pub(crate) mod ledger;
 pub(crate) mod node;
 pub(crate) mod stage;
+pub(crate) mod turn;
 
 use std::time::Duration;
 

@@ -12,6 +12,7 @@ use sqlx::{PgPool, query, query_scalar, raw_sql};
 use super::PATIENCE;
 use super::ledger::Ledger;
 use super::node::Settings;
+use super::turn::Turn;
 
 /// Writes down every row that ends: which session ended it, and whose claim the row was under at that moment.
 const AUDIT: &str = "
@@ -30,21 +31,32 @@ pub(crate) struct Stage {
     folder: Directory,
     /// Dropped last, and the database with it.
     _database: Option<PostgresDatabase>,
+    _turn: Turn,
 }
 
 impl Stage {
     /// On the shared server; `None` where there is none, and then the test is marked as skipped.
     pub(crate) async fn shared() -> Option<Self> {
         let database = servers::postgres().await?;
-        Some(Self::on(database.url(), Some(database)).await)
+        Some(Self::of(database.url(), Some(database), Turn::beside().await).await)
+    }
+
+    /// The same, with no other test running.
+    pub(crate) async fn alone() -> Option<Self> {
+        let database = servers::postgres().await?;
+        Some(Self::of(database.url(), Some(database), Turn::alone().await).await)
     }
 
     /// On the database of a URL.
-    pub(crate) async fn on(url: String, database: Option<PostgresDatabase>) -> Self {
+    pub(crate) async fn on(url: String) -> Self {
+        Self::of(url, None, Turn::beside().await).await
+    }
+
+    async fn of(url: String, database: Option<PostgresDatabase>, turn: Turn) -> Self {
         let pool = PgPoolOptions::new().max_connections(5).connect(&url).await.unwrap();
         SqlStore::on(pool.clone(), TableName::default()).migrate().await.unwrap();
         raw_sql(AUDIT).execute(&pool).await.unwrap();
-        Self { url, pool, folder: servers::directory(), _database: database }
+        Self { url, pool, folder: servers::directory(), _database: database, _turn: turn }
     }
 
     /// A node of that name, which its sessions bear too, so that the audit knows it.

@@ -280,7 +280,7 @@ impl Claims {
         // The neighbour compares by a clock and a time-out of its own, so beside it no claim is made to look older than it is.
         let beside_java = config.database.beside_java;
         let hot_grace = if beside_java { timeout } else { config.claim_locking.hot_grace.min(timeout) };
-        let born = Born { owner: locking.owner.clone(), age: timeout.saturating_sub(hot_grace) };
+        let born = Born::by(locking.owner.clone(), timeout.saturating_sub(hot_grace));
         Self { terms: Terms { hot_grace, timeout }, born, locking }
     }
 }

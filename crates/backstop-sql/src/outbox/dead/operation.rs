@@ -4,10 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use backstop_core::operate::AUDIT;
+use chrono::TimeDelta;
 
 use super::{DeadEvents, logged};
 use crate::Error;
 use crate::store::{After, At, DeadEvent, DeadFilter};
+
+/// At so many dead events it looks to count them before the first is changed.
+const COUNTED: u32 = 100_000;
 
 /// A replay or a discard of many events.
 ///
@@ -78,8 +82,9 @@ impl Operation {
     }
 
     /// Changes as many as are dead now, the oldest first: neither one that dies again on the way nor one that
-    /// dies meanwhile keeps it going. Tells how many it has changed; after an error [`Stopped`] tells how many it had
-    /// been by then.
+    /// dies meanwhile keeps it going. Where more than 100,000 are dead they are not counted first: it goes on up to the
+    /// one that was created last. Tells how many it has changed; after an error [`Stopped`] tells how many it had been by
+    /// then.
     pub async fn run(self) -> Result<u64, Stopped> {
         let mut changed = 0;
         let ended = self.run_counting(&mut changed).await;
@@ -98,35 +103,57 @@ impl Operation {
     }
 
     async fn run_counting(&self, changed: &mut u64) -> Result<(), Error> {
-        let dead = logged(self.dead.store.count_dead(&self.filter).await)?;
-        let mut left = dead.min(self.limit.unwrap_or(u64::MAX));
+        let limit = self.limit.unwrap_or(u64::MAX);
         if self.dry_run {
-            *changed = left;
+            *changed = logged(self.dead.store.count_dead(&self.filter).await)?.min(limit);
             return Ok(());
         }
+        let (mut left, walked) = self.extent().await?;
+        left = left.min(limit);
         // Before the first change: whoever kills it half-way leaves this line at least.
         let (by, filter, doing) = (&*self.dead.operator, &self.filter, self.verb.doing());
-        tracing::info!(target: AUDIT, by, %filter, dead = left, "begins {doing} dead events");
+        let dead = (left < u64::MAX).then_some(left);
+        tracing::info!(target: AUDIT, by, %filter, dead, "begins {doing} dead events");
         let mut after: Option<After> = None;
         while left > 0 {
             let batch_size = self.batch().min(u32::try_from(left).unwrap_or(u32::MAX));
-            let batch = logged(self.dead.store.query_dead(&self.filter, after.as_ref(), batch_size).await)?;
+            let batch = logged(self.dead.store.query_dead(&walked, after.as_ref(), batch_size).await)?;
             let ids: Vec<_> = batch.iter().map(|event| event.id.clone()).collect();
             // The order of creation is walked once, so an event that dies again lies behind.
             after = batch.last().map(DeadEvent::place);
+            if ids.is_empty() {
+                break;
+            }
             *changed += self.change(&ids).await?;
             if let Some(progress) = &self.progress {
                 progress(*changed);
             }
             left -= u64::from(batch_size);
             if ids.len() < batch_size as usize {
-                break; // somebody else was faster
+                break; // that was the last, or somebody else was faster
             }
             if left > 0 {
                 self.rest(batch_size).await;
             }
         }
         Ok(())
+    }
+
+    /// How many are changed at most, and which are walked over: those that are dead now, as far as they can be counted
+    /// without holding up the first change; else all up to the one that was created last.
+    async fn extent(&self) -> Result<(u64, DeadFilter), Error> {
+        let Self { dead: DeadEvents { store, .. }, filter, .. } = self;
+        let dead = logged(store.count_dead_up_to(filter, COUNTED).await)?;
+        if !dead.capped {
+            return Ok((dead.events, filter.clone()));
+        }
+        let mut walked = filter.clone();
+        if let Some(newest) = logged(store.newest_dead().await)? {
+            // Moments are kept to the microsecond.
+            let behind = newest + TimeDelta::microseconds(1);
+            walked.created_before = Some(walked.created_before.map_or(behind, |before| before.min(behind)));
+        }
+        Ok((u64::MAX, walked))
     }
 
     /// How many at once: never more than may be changed in a second.

@@ -157,8 +157,8 @@ impl Statements<'_> {
             None => &created_at,
         };
         let claim = |statement: &mut Statement| match born {
-            // Nobody delivers a delayed event from memory, so it is nobody's yet.
-            Some(_) if event.is_delayed() => {
+            // Nobody delivers it from memory, so it is nobody's yet.
+            Some(born) if event.is_delayed() || born.except.contains(event.id()) => {
                 statement.push(", null, null");
             }
             Some(born) => {

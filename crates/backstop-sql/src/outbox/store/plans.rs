@@ -34,6 +34,12 @@ impl SqlStore {
         self.statements().query_dead(filter, after, limit)
     }
 
+    /// The statements of [`count_dead_up_to`](crate::store::Store::count_dead_up_to) that look at the oldest dead rows, and
+    /// that of [`newest_dead`](crate::store::Store::newest_dead).
+    pub fn count_dead_statements(&self, filter: &DeadFilter, cap: u32) -> [Statement; 2] {
+        [self.statements().count_oldest_dead(filter, cap), self.statements().newest_dead()]
+    }
+
     /// The statement of [`whereabouts`](crate::store::Store::whereabouts).
     pub fn whereabouts_statement(&self, at: At, id: &str) -> Statement {
         self.statements().whereabouts(at, id)
@@ -42,6 +48,11 @@ impl SqlStore {
     /// The statements that [`sample`](crate::store::Store::sample) runs.
     pub fn sample_statements(&self, at: At, cap: u32) -> [Statement; 3] {
         [Status::New, Status::Retry, Status::Dead].map(|status| self.statements().sample(status, at, cap))
+    }
+
+    /// The statements that [`troubled`](crate::store::Store::troubled) runs.
+    pub fn troubled_statements(&self, limit: u32) -> [Statement; 2] {
+        [Status::Dead, Status::Retry].map(|status| self.statements().troubled(status, limit))
     }
 
     /// The same store on connections around its own, which see each statement before it runs.

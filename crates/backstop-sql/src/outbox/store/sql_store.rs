@@ -209,6 +209,7 @@ impl SqlStore {
         &self,
         via: Via,
         rows: &[(String, Claim)],
+        may_be_taken_back: bool,
         set: impl Fn(&mut Statement) + Sync,
     ) -> Result<Vec<String>, Error> {
         let change = Change {
@@ -217,7 +218,7 @@ impl SqlStore {
             read_before: KEY.to_owned(),
             kinds: &[Column::Text],
             choose: &|all| all,
-            may_be_taken_back: false,
+            may_be_taken_back,
         };
         let mut changed = Vec::new();
         for (claim, ids) in by_claim(rows) {
@@ -402,7 +403,8 @@ impl Store for SqlStore {
             let set = |statement: &mut Statement| {
                 statement.push("locked_by = null, locked_at = null");
             };
-            Ok(self.change_claimed(Via::Pool, rows, set).await?.len() as u64)
+            // One that is taken back would keep others from its row until it runs out.
+            Ok(self.change_claimed(Via::Pool, rows, false, set).await?.len() as u64)
         }))
     }
 
@@ -412,10 +414,10 @@ impl Store for SqlStore {
             let set = |statement: &mut Statement| {
                 statement.write("locked_at = {now}", &[("now", &now)]);
             };
-            match self.change_claimed(Via::Reserve, rows, set).await {
+            match self.change_claimed(Via::Reserve, rows, true, set).await {
                 Err(error) if self.database.has_reserve() => {
                     tracing::debug!(%error, "cannot renew claims beside the pool");
-                    self.change_claimed(Via::Pool, rows, set).await
+                    self.change_claimed(Via::Pool, rows, true, set).await
                 }
                 renewed => renewed,
             }
@@ -541,6 +543,32 @@ impl Store for SqlStore {
         Box::pin(self.explained(async move {
             let mut session = self.database.session(Via::Pool).await?;
             self.database.fetch_count(&mut session, &self.statements().count_dead(filter)).await
+        }))
+    }
+
+    fn count_dead_up_to<'a>(
+        &'a self,
+        filter: &'a DeadFilter,
+        cap: u32,
+    ) -> BoxFuture<'a, Result<Count, Error>> {
+        if filter.ids.is_some() {
+            // They are reached by their keys.
+            return Box::pin(async move { self.count_dead(filter).await.map(Count::exactly) });
+        }
+        Box::pin(self.explained(async move {
+            let mut session = self.database.session(Via::Pool).await?;
+            let dead = self.statements().count(Status::Dead, cap.saturating_add(1));
+            let capped = self.database.fetch_count(&mut session, &dead).await? > u64::from(cap);
+            let matching = self.statements().count_oldest_dead(filter, cap);
+            Ok(Count { events: self.database.fetch_count(&mut session, &matching).await?, capped })
+        }))
+    }
+
+    fn newest_dead(&self) -> BoxFuture<'_, Result<Option<Timestamp>, Error>> {
+        Box::pin(self.explained(async move {
+            let mut session = self.database.session(Via::Pool).await?;
+            let rows = session.fetch(&self.statements().newest_dead(), &[Column::Time]).await?;
+            Ok(rows.first().and_then(|row| row[0].time()))
         }))
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
-use super::words::Words;
+use super::words::{PairRange, Words};
 use super::{After, At, Claim, DeadFilter, Done, Due, Order, Pair, Place, Purgeable, Status, row};
 use crate::TableName;
 use crate::connection::Column;
@@ -88,6 +88,14 @@ impl<'a> Statements<'a> {
         move |statement| self.database.dialect().push_one_of(statement, KEY, ids)
     }
 
+    /// That rows have this status and no index of several is to be walked.
+    fn only(self, status: Status) -> impl Fn(&mut Statement) + use<'a> {
+        move |statement| {
+            let number = Plain((status as i16).to_string());
+            statement.write(self.words.one_status, &[("status", &number)]);
+        }
+    }
+
     fn hint(&self, index: &str) -> String {
         self.table.hint(index)
     }
@@ -120,15 +128,12 @@ impl<'a> Statements<'a> {
     }
 
     fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Claimant<'_>) {
-        let now = self.now(due.at);
         statement.push(pending);
-        if let Some(pair) = due.pair {
-            push_pair(statement, pair);
-        }
-        statement.write(" and available_at <= {now}", &[("now", &now)]);
-        if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
-            let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
-            statement.push(" and ").write(self.words.behind, place);
+        match (due.pair, due.order, &self.words.pair_range) {
+            (Some(Pair { aggregate_type: Some(aggregate), event_type }), Order::Due, Some(range)) => {
+                self.push_range(statement, range, (aggregate, event_type), due);
+            }
+            _ => self.push_until_now(statement, due),
         }
         if !due.skip_recent.is_zero() {
             let then = self.before(due.at, due.skip_recent);
@@ -142,6 +147,44 @@ impl<'a> Statements<'a> {
             ),
             Claimant::Node(owner) => statement.write(" and locked_by = {owner}", &[("owner", &owner)]),
         };
+    }
+
+    /// That a row is due, of a pair if one is given, and behind a place if one is given.
+    fn push_until_now(self, statement: &mut Statement, due: Due<'_>) {
+        if let Some(pair) = due.pair {
+            push_pair(statement, pair);
+        }
+        statement.write(" and available_at <= {now}", &[("now", &self.now(due.at))]);
+        if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
+            let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
+            statement.push(" and ").write(self.words.behind, place);
+        }
+    }
+
+    /// The same of a pair, as a range.
+    fn push_range(
+        self,
+        statement: &mut Statement,
+        range: &PairRange,
+        (aggregate, event): (&str, &str),
+        due: Due<'_>,
+    ) {
+        statement.push(" and ");
+        match due.after {
+            None => statement.write(range.from, &[("aggregate", &aggregate), ("event", &event)]),
+            Some(Place { due_at, created_at, id }) => statement.write(
+                range.behind,
+                &[
+                    ("aggregate", &aggregate),
+                    ("event", &event),
+                    ("due_at", due_at),
+                    ("created_at", created_at),
+                    ("id", &id.as_str()),
+                ],
+            ),
+        };
+        let until: Parts<'_> = &[("aggregate", &aggregate), ("event", &event), ("now", &self.now(due.at))];
+        statement.push(" and ").write(range.until, until);
     }
 
     /// Reads due rows.
@@ -290,11 +333,11 @@ impl Statements<'_> {
             "select {now}, aggregate_type, event_type, count(*), \
              min(case when available_at <= {now} then created_at end) from \
              (select aggregate_type, event_type, available_at, created_at from {table}{hint} where {status} \
-             order by available_at limit {cap}) as sampled group by aggregate_type, event_type",
+             order by status, available_at limit {cap}) as sampled group by aggregate_type, event_type",
             &[
                 ("now", &self.now(at)),
                 ("hint", &Plain(self.hint(self.words.indexes.by_status))),
-                ("status", &Plain(is(status))),
+                ("status", &self.only(status)),
                 ("cap", &i64::from(cap)),
             ],
         )
@@ -302,17 +345,17 @@ impl Statements<'_> {
 
     pub(super) fn troubled(&self, status: Status, limit: u32) -> Statement {
         self.sql(
-            "select {columns} from {table} where {status} order by available_at desc limit {limit}",
+            "select {columns} from {table}{hint} where {status} order by status desc, available_at desc limit {limit}",
             &[
                 ("columns", &Plain(row::TROUBLED)),
-                ("status", &Plain(is(status))),
+                ("hint", &Plain(self.hint(self.words.indexes.by_status))),
+                ("status", &self.only(status)),
                 ("limit", &i64::from(limit)),
             ],
         )
     }
 
     pub(super) fn query_dead(&self, filter: &DeadFilter, after: Option<&After>, limit: u32) -> Statement {
-        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
         let behind = |statement: &mut Statement| {
             if let Some(After { created_at, id }) = after {
                 statement.write(
@@ -322,15 +365,27 @@ impl Statements<'_> {
                 );
             }
         };
+        let walked = |statement: &mut Statement| push_walked(statement, filter);
+        // Those that are named are reached by their keys, and all others by walking over the dead.
+        let (hint, [open, shut]) = match filter.ids {
+            Some(_) => (self.database.dialect().by_key().to_owned(), ["", ""]),
+            None => (self.hint(self.words.indexes.dead), self.words.fence),
+        };
+        let matching = |statement: &mut Statement| {
+            statement.push(" and ").push(open).push("1 = 1");
+            self.push_matching(statement, filter);
+            statement.push(shut);
+        };
         self.sql(
-            "select {columns}, {ending} from {table}{hint} where {dead}{behind} order by created_at, event_id \
-             limit {limit}",
+            "select {columns}, {ending} from {table}{hint} where {walked}{behind}{matching} \
+             order by created_at, event_id limit {limit}",
             &[
                 ("columns", &Plain(self.columns())),
                 ("ending", &Plain(row::ENDING)),
-                ("hint", &Plain(self.hint(self.words.indexes.dead))),
-                ("dead", &dead),
+                ("hint", &Plain(hint)),
+                ("walked", &walked),
                 ("behind", &behind),
+                ("matching", &matching),
                 ("limit", &i64::from(limit)),
             ],
         )
@@ -341,10 +396,42 @@ impl Statements<'_> {
         self.sql("select count(*) from {table} where {dead}", &[("dead", &dead)])
     }
 
+    /// Counts those that match among the oldest dead rows, and looks at no others, however few match.
+    pub(super) fn count_oldest_dead(&self, filter: &DeadFilter, cap: u32) -> Statement {
+        let dead = |statement: &mut Statement| self.push_dead(statement, filter);
+        self.sql(
+            "select count(*) from (select event_id, status, event_type, aggregate_type, aggregate_id, created_at, done_at, \
+             last_error from {table}{hint} where {is_dead} order by created_at, event_id limit {cap}) as oldest \
+             where {dead}",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+                ("cap", &i64::from(cap)),
+                ("dead", &dead),
+            ],
+        )
+    }
+
+    /// When the dead row was created that is the last in the order of creation.
+    pub(super) fn newest_dead(&self) -> Statement {
+        self.sql(
+            "select created_at from {table}{hint} where {is_dead} order by created_at desc, event_id desc limit 1",
+            &[
+                ("hint", &Plain(self.hint(self.words.indexes.dead))),
+                ("is_dead", &Plain(is(Status::Dead))),
+            ],
+        )
+    }
+
     /// Adds the condition that rows are dead and match.
     fn push_dead(&self, statement: &mut Statement, filter: &DeadFilter) {
+        push_walked(statement, filter);
+        self.push_matching(statement, filter);
+    }
+
+    /// Adds the conditions that no index answers, behind others.
+    fn push_matching(&self, statement: &mut Statement, filter: &DeadFilter) {
         let DeadFilter { event_type, aggregate_type, aggregate_id, ids, .. } = filter;
-        statement.push(is(Status::Dead));
         let texts =
             [("event_type", event_type), ("aggregate_type", aggregate_type), ("aggregate_id", aggregate_id)];
         for (column, value) in texts {
@@ -353,14 +440,9 @@ impl Statements<'_> {
             }
         }
         let died = "coalesce(done_at, created_at)";
-        for (moment, is, bound) in [
-            ("created_at", ">=", filter.created_from),
-            ("created_at", "<", filter.created_before),
-            (died, ">=", filter.died_from),
-            (died, "<", filter.died_before),
-        ] {
+        for (is, bound) in [(">=", filter.died_from), ("<", filter.died_before)] {
             if let Some(bound) = bound {
-                statement.push(&format!(" and {moment} {is} ")).bind(bound);
+                statement.push(&format!(" and {died} {is} ")).bind(bound);
             }
         }
         if let Some(text) = &filter.error_contains {
@@ -459,6 +541,16 @@ impl<'a> Statements<'a> {
 /// The parts of a claim that rows are settled under together.
 pub(super) fn key(claim: &Claim) -> (&str, i64) {
     (&claim.owner, claim.seq)
+}
+
+/// Adds the condition that rows are dead, and of an age: those that the index of the dead answers in its order.
+fn push_walked(statement: &mut Statement, filter: &DeadFilter) {
+    statement.push(is(Status::Dead));
+    for (is, bound) in [(">=", filter.created_from), ("<", filter.created_before)] {
+        if let Some(bound) = bound {
+            statement.push(&format!(" and created_at {is} ")).bind(bound);
+        }
+    }
 }
 
 fn push_pair(statement: &mut Statement, Pair { aggregate_type, event_type }: &Pair) {

@@ -2,6 +2,7 @@
 
 mod admin;
 mod endings;
+mod plans;
 mod publish;
 mod statements;
 pub(crate) mod words;
@@ -13,9 +14,10 @@ use backstop_core::Timestamp;
 
 use super::claim::{Claim, Row, read_event};
 use crate::connection::{Column, Connection};
+use crate::database::dialect::Explanation;
 use crate::database::migration::Schema;
 use crate::database::rows::{Change, ROWS_PER_STATEMENT};
-use crate::database::{At, Database, Via};
+use crate::database::{At, Database, Via, delta};
 use crate::statement::{Statement, Value};
 use crate::{Error, TableName};
 use statements::{Held, Statements};
@@ -72,6 +74,15 @@ pub(crate) enum Which<'a> {
     Abandoned(Duration),
 }
 
+/// How long it is until another row can be taken.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Ahead {
+    /// Because its moment has come.
+    pub(crate) due: Option<Duration>,
+    /// Because nobody has finished it by then.
+    pub(crate) abandoned: Option<Duration>,
+}
+
 /// What a claimed row is read as.
 const KINDS: [Column; 6] = [Column::Int, Column::Text, Column::Int, Column::Int, Column::Time, Column::Text];
 
@@ -104,6 +115,11 @@ impl Tables {
 
     /// Creates the tables, or brings them up to date.
     pub(crate) async fn migrate(&self) -> Result<(), Error> {
+        // Before any index names a status that the column does not know.
+        match self.check_statuses().await {
+            Err(error) if !self.database.means(&error, Explanation::NoTable) => return Err(error),
+            _ => {}
+        }
         for schema in Self::schemas(self.words, &self.events, &self.log) {
             schema.migrate(&self.database).await?;
         }
@@ -122,6 +138,14 @@ impl Tables {
         let mut session = self.database.session(Via::Pool).await?;
         for (table, moments) in [(&self.events, &EVENTS_MOMENTS[..]), (&self.log, &LOG_MOMENTS[..])] {
             self.database.check_zone(&mut session, table, moments).await?;
+        }
+        drop(session);
+        self.check_statuses().await
+    }
+
+    async fn check_statuses(&self) -> Result<(), Error> {
+        let mut session = self.database.session(Via::Pool).await?;
+        for table in [&self.events, &self.log] {
             self.check_status(&mut session, table).await?;
         }
         Ok(())
@@ -133,7 +157,9 @@ impl Tables {
         let names = "status in ('PENDING', 'PROCESSING', 'COMPLETED', 'FAILED')";
         let question = Statement::plain(&format!("select 1 from {table} where {names} and 1 = 0"));
         match connection.execute(&question).await {
-            Err(Error::Database { source, .. }) if source.as_database_error().is_some() => {
+            Err(Error::Database { source, .. })
+                if source.as_database_error().is_some_and(|it| it.code().as_deref() == Some("22P02")) =>
+            {
                 return Err(odd(source.to_string()));
             }
             other => other?,
@@ -161,29 +187,38 @@ impl Tables {
     pub(crate) async fn claim(&self, which: Which<'_>, at: At, limit: u32) -> Result<Vec<Row>, Error> {
         self.in_time(async {
             let rows = self.statements().eligible(which, at, limit);
-            let now = self.statements().now(at);
-            let set = |statement: &mut Statement| {
-                statement.write(
-                    "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
-                     processing_started_at = {now}, updated_at = {now}",
-                    &[("now", &now)],
-                );
-            };
-            let event = self.database.dialect().json_as_text("event");
-            let change = Change {
-                set: &set,
-                read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
-                read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
-                kinds: &KINDS,
-                choose: &|all| all,
-                may_be_taken_back: true,
-            };
+            let set = self.taking(at);
+            let change = self.change_of_claim(&set);
             let claimed = self.database.change(Via::Pool, &rows, &change).await?;
             let mut claimed: Vec<_> = claimed.into_iter().map(to_row).collect();
             claimed.sort_by_key(|row| row.claim.id);
             Ok(claimed)
         })
         .await
+    }
+
+    /// What a claim writes into its rows.
+    fn taking(&self, at: At) -> impl Fn(&mut Statement) + Sync + '_ {
+        let now = self.statements().now(at);
+        move |statement| {
+            statement.write(
+                "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
+                 processing_started_at = {now}, updated_at = {now}",
+                &[("now", &now)],
+            );
+        }
+    }
+
+    fn change_of_claim<'a>(&self, set: &'a (dyn Fn(&mut Statement) + Sync)) -> Change<'a> {
+        let event = self.database.dialect().json_as_text("event");
+        Change {
+            set,
+            read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
+            read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
+            kinds: &KINDS,
+            choose: &|all| all,
+            may_be_taken_back: true,
+        }
     }
 
     /// Which kinds of rows can be taken, the one with the lowest id first.
@@ -202,16 +237,17 @@ impl Tables {
         .await
     }
 
-    /// How long it is until the next row becomes due, if any waits for its moment.
-    pub(crate) async fn next_due(&self, at: At) -> Result<Option<Duration>, Error> {
+    /// How long it is until another row can be taken, as far as that is known.
+    pub(crate) async fn ahead(&self, at: At, timeout: Duration) -> Result<Ahead, Error> {
         self.in_time(async {
             let mut session = self.database.session(Via::Pool).await?;
-            let rows = session.fetch(&self.statements().next_due(at), &[Column::Time; 2]).await?;
-            let Some([Value::Time(Some(now)), Value::Time(Some(due))]) = rows.first().map(Vec::as_slice)
-            else {
-                return Ok(None);
+            let rows = session.fetch(&self.statements().ahead(at), &[Column::Time; 3]).await?;
+            let Some([Value::Time(Some(now)), due, taken]) = rows.first().map(Vec::as_slice) else {
+                return Ok(Ahead::default());
             };
-            Ok(Some((*due - *now).to_std().unwrap_or_default()))
+            let until = |moment: Timestamp| (moment - *now).to_std().unwrap_or_default();
+            let abandoned = taken.time().map(|taken| until(taken + delta(timeout)));
+            Ok(Ahead { due: due.time().map(until), abandoned })
         })
         .await
     }

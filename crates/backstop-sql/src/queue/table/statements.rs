@@ -75,7 +75,8 @@ impl<'a> Statements<'a> {
         let indexes = &self.words.indexes;
         let (index, order) = match which {
             Which::Ready { .. } => (indexes.ready, "id"),
-            Which::OfType { .. } => (indexes.types, "id"),
+            // In the index's own order: a missing type is not taken for a constant everywhere.
+            Which::OfType { .. } => (indexes.types, "event_type, id"),
             Which::Due => (indexes.later, "available_at, id"),
             Which::Abandoned(_) => (indexes.processing, "id"),
         };
@@ -153,12 +154,18 @@ impl<'a> Statements<'a> {
         )
     }
 
-    /// The moment of now, and the next at which a row becomes due.
-    pub(super) fn next_due(&self, at: At) -> Statement {
+    /// The moment of now, the next at which a row becomes due, and when the one was taken that is abandoned next.
+    pub(super) fn ahead(&self, at: At) -> Statement {
+        let hint = |index: &str| Plain(self.events.hint(index));
         self.sql(
             "select {now}, (select min(available_at) from {events}{later} where status = 'PENDING' \
-             and available_at is not null)",
-            &[("now", &self.now(at)), ("later", &Plain(self.events.hint(self.words.indexes.later)))],
+             and available_at is not null), (select min(processing_started_at) from {events}{processing} \
+             where status = 'PROCESSING')",
+            &[
+                ("now", &self.now(at)),
+                ("later", &hint(self.words.indexes.later)),
+                ("processing", &hint(self.words.indexes.processing)),
+            ],
         )
     }
 

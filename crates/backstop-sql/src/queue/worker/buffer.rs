@@ -27,13 +27,13 @@ struct Inner {
     bytes: usize,
     /// The mean size of an event, as of the last that came in.
     typical: usize,
-    /// How many were taken out since anybody asked.
-    taken_out: usize,
+    /// How many were handled since anybody asked.
+    handled: usize,
 }
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        let inner = Inner { events: VecDeque::new(), bytes: 0, typical: FIRST_GUESS, taken_out: 0 };
+        let inner = Inner { events: VecDeque::new(), bytes: 0, typical: FIRST_GUESS, handled: 0 };
         Self { inner: Mutex::new(inner), ready: Semaphore::new(0), taken_out: Notify::new() }
     }
 
@@ -63,13 +63,21 @@ impl Buffer {
         self.ready.add_permits(count);
     }
 
+    /// An event that comes before all others.
+    pub(super) fn push_first(&self, taken: Taken) {
+        let mut inner = self.lock();
+        inner.bytes += taken.bytes();
+        inner.events.push_front(taken);
+        drop(inner);
+        self.ready.add_permits(1);
+    }
+
     /// The next event; none once the buffer is closed.
     pub(super) async fn next(&self) -> Option<Taken> {
         self.ready.acquire().await.ok()?.forget();
         let mut inner = self.lock();
         let taken = inner.events.pop_front()?;
         inner.bytes = inner.bytes.saturating_sub(taken.bytes());
-        inner.taken_out += 1;
         drop(inner);
         self.taken_out.notify_one();
         Some(taken)
@@ -80,9 +88,14 @@ impl Buffer {
         self.taken_out.notified().await;
     }
 
-    /// How many events were taken out since the last time this was asked.
-    pub(super) fn take_out_count(&self) -> usize {
-        std::mem::take(&mut self.lock().taken_out)
+    /// An event that was taken out has been handled.
+    pub(super) fn was_handled(&self) {
+        self.lock().handled += 1;
+    }
+
+    /// How many events were handled since the last time this was asked.
+    pub(super) fn handled(&self) -> usize {
+        std::mem::take(&mut self.lock().handled)
     }
 
     /// Lets nobody take any more, and returns what is left.
@@ -91,17 +104,6 @@ impl Buffer {
         let mut inner = self.lock();
         inner.bytes = 0;
         inner.events.drain(..).collect()
-    }
-
-    /// Takes out what matches.
-    pub(super) fn take_those(&self, matches: impl Fn(&Taken) -> bool) -> Vec<Taken> {
-        let mut inner = self.lock();
-        let (out, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.events).into_iter().partition(matches);
-        inner.events = rest.into();
-        inner.bytes = inner.events.iter().map(Taken::bytes).sum();
-        drop(inner);
-        self.ready.forget_permits(out.len());
-        out
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

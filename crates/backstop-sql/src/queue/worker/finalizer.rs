@@ -10,6 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::in_hand::InHand;
+use super::take_over::LanePass;
 use crate::Error;
 use crate::database::At;
 use crate::queue::claim::Claim;
@@ -31,17 +32,31 @@ const MOST_REFUSED: usize = 1_000;
 
 /// What is to be written about an event.
 #[derive(Debug, Clone)]
-pub(super) enum Outgoing {
+pub(super) enum Told {
     Finish(Finish),
     PutBack(PutBack),
 }
 
-impl Outgoing {
+impl Told {
     fn claim(&self) -> Claim {
         match self {
             Self::Finish(finish) => finish.claim,
             Self::PutBack(back) => back.claim,
         }
+    }
+}
+
+/// A result on its way to the tables.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    told: Told,
+    /// Kept until it is written.
+    lane: Option<LanePass>,
+}
+
+impl Outgoing {
+    pub(super) fn of(told: Told, lane: Option<LanePass>) -> Self {
+        Self { told, lane }
     }
 }
 
@@ -121,7 +136,7 @@ struct Writing {
     closing: Shutdown,
     trouble: Arc<Mutex<Option<Trouble>>>,
     /// What the database refuses, to be tried again.
-    refused: Vec<Outgoing>,
+    refused: Vec<Told>,
     again_at: Option<Instant>,
 }
 
@@ -129,7 +144,9 @@ impl Writing {
     async fn write_all(mut self, mut receiver: mpsc::Receiver<Outgoing>) {
         let mut batch = Vec::with_capacity(ROOM);
         while self.receive(&mut receiver, &mut batch).await {
-            self.write_batch(std::mem::take(&mut batch)).await;
+            let (batch, lanes): (Vec<_>, Vec<_>) = batch.drain(..).map(|it| (it.told, it.lane)).unzip();
+            self.write_batch(batch).await;
+            drop(lanes);
         }
     }
 
@@ -160,34 +177,34 @@ impl Writing {
             }
         }
         if batch.is_empty() && (closing || self.again_at.is_some_and(|at| at <= Instant::now())) {
-            batch.append(&mut self.refused);
+            batch.extend(self.refused.drain(..).map(|told| Outgoing::of(told, None)));
             self.again_at = None;
         }
         !batch.is_empty() || (!closing && !receiver.is_closed())
     }
 
     /// Writes what completed first: after a crash it would be handled again.
-    async fn write_batch(&mut self, batch: Vec<Outgoing>) {
-        self.in_hand.settling(batch.iter().map(Outgoing::claim));
+    async fn write_batch(&mut self, batch: Vec<Told>) {
+        self.in_hand.settling(batch.iter().map(Told::claim));
         let (mut finished, mut back) = (Vec::new(), Vec::new());
         for result in batch {
             match result {
-                Outgoing::Finish(finish) => finished.push(finish),
-                Outgoing::PutBack(put_back) => back.push(put_back),
+                Told::Finish(finish) => finished.push(finish),
+                Told::PutBack(put_back) => back.push(put_back),
             }
         }
         finished.sort_by_key(|finish| finish.ending);
         for finished in finished.chunk_by(|one, next| one.ending == next.ending) {
-            self.write(finished, Outgoing::Finish).await;
+            self.write(finished, Told::Finish).await;
         }
         if !back.is_empty() {
-            self.write(&back, Outgoing::PutBack).await;
+            self.write(&back, Told::PutBack).await;
         }
     }
 
     /// Writes results of one kind. If the database refuses them, they are tried one by one: one that cannot be written must
     /// not hold back the others.
-    async fn write<T: Written>(&mut self, results: &[T], wrapped: fn(T) -> Outgoing) {
+    async fn write<T: Written>(&mut self, results: &[T], wrapped: fn(T) -> Told) {
         let Err(error) = self.write_until_answered(results).await else { return };
         if results.len() == 1 {
             return self.refuse(wrapped(results[0].clone()), &error);
@@ -201,7 +218,7 @@ impl Writing {
     }
 
     /// Keeps what was refused, and its event in hand: it was handled, and would be handled again.
-    fn refuse(&mut self, result: Outgoing, error: &Error) {
+    fn refuse(&mut self, result: Told, error: &Error) {
         let id = result.claim().id;
         tracing::error!(%error, id, "the database refuses to record the result of an event; trying again later");
         self.refused.push(result);

@@ -11,17 +11,17 @@ use tokio::sync::mpsc;
 
 use super::Taken;
 use super::buffer::Buffer;
-use super::finalizer::Outgoing;
+use super::finalizer::{Outgoing, Told};
 use super::in_hand::InHand;
 use crate::outbox::burials::Burials;
-use crate::outbox::registry::Registry;
+use crate::outbox::held::{Asked, HeldRoutes};
 use crate::queue::claim::Claim;
 use crate::queue::table::{Ending, Finish, PutBack};
 
 /// What the handlers share.
 pub(super) struct Handling {
     pub(super) component: Arc<str>,
-    pub(super) registry: Registry,
+    pub(super) held: HeldRoutes<i64>,
     pub(super) retry: Retry,
     /// How often an event is taken at most.
     pub(super) limit: Option<u32>,
@@ -31,9 +31,25 @@ pub(super) struct Handling {
     pub(super) metrics: Arc<telemetry::Queue>,
 }
 
+/// An event on its way to its handler.
+struct OnItsWay<'a> {
+    taken: &'a Taken,
+    event: &'a Event,
+}
+
+impl Asked for OnItsWay<'_> {
+    fn event(&self) -> &Event {
+        self.event
+    }
+
+    fn is_probe(&self) -> bool {
+        self.taken.is_probe
+    }
+}
+
 /// An event that goes back as if it had not been taken.
-pub(super) fn untouched(claim: Claim) -> Outgoing {
-    Outgoing::PutBack(PutBack::untouched(claim))
+pub(super) fn untouched(claim: Claim) -> Told {
+    Told::PutBack(PutBack::untouched(claim))
 }
 
 impl Handling {
@@ -53,18 +69,21 @@ impl Handling {
                     "the claim of an event ran out while it waited; it is left to whoever takes it over"
                 );
                 self.in_hand.end(std::iter::once(claim));
+                if let Ok(event) = &taken.event {
+                    self.held.probe_lost(&OnItsWay { taken: &taken, event });
+                }
                 continue;
             }
             // A cancelled handler is no failure: its event goes back as if it had not been taken.
             let result = cancel.interrupts(self.handle(&taken)).await.unwrap_or_else(|| untouched(claim));
-            drop(taken);
-            if results.send(result).await.is_err() {
+            buffer.was_handled();
+            if results.send(Outgoing::of(result, taken.lane)).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn handle(&self, taken: &Taken) -> Outgoing {
+    async fn handle(&self, taken: &Taken) -> Told {
         let claim = taken.claim;
         if let Some(limit) = self.limit
             && claim.attempt > limit
@@ -79,11 +98,15 @@ impl Handling {
                 return self.give_up(taken, Ending::Failed, claim.attempt, unreadable.clone()).await;
             }
         };
-        let answer = self.deliver(taken, event).await;
+        let Some(answer) = self.deliver_unless_held(taken, event).await else {
+            self.metrics.held.increment();
+            let event_type = (!taken.has_type).then(|| event.event_type().to_owned());
+            return Told::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
+        };
         match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
-            Settlement::Done => Outgoing::Finish(Finish { claim, ending: Ending::Completed, error: None }),
+            Settlement::Done => Told::Finish(Finish { claim, ending: Ending::Completed, error: None }),
             Settlement::Deferred { after } => {
-                Outgoing::PutBack(PutBack { after: Some(after), ..PutBack::untouched(claim) })
+                Told::PutBack(PutBack { after: Some(after), ..PutBack::untouched(claim) })
             }
             Settlement::Retry { after, error } => {
                 tracing::info!(
@@ -95,7 +118,7 @@ impl Handling {
                     "an event failed and is tried again"
                 );
                 let (after, error) = (Some(after), Some(error));
-                Outgoing::PutBack(PutBack { after, error, counted: true, ..PutBack::untouched(claim) })
+                Told::PutBack(PutBack { after, error, counted: true, ..PutBack::untouched(claim) })
             }
             Settlement::Dead { error } => {
                 tracing::error!(
@@ -111,13 +134,29 @@ impl Handling {
     }
 
     /// A copy goes to the dead letters before the log says FAILED: a crash in between writes another, and never none.
-    async fn give_up(&self, taken: &Taken, ending: Ending, attempts: u32, error: String) -> Outgoing {
+    async fn give_up(&self, taken: &Taken, ending: Ending, attempts: u32, error: String) -> Told {
         if let Ok(event) = &taken.event
             && self.in_hand.is_ours(&taken.claim)
         {
             self.burials.bury(event, attempts, &error, &self.metrics.letter_failed).await;
         }
-        Outgoing::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
+        Told::Finish(Finish { claim: taken.claim, ending, error: Some(error) })
+    }
+
+    /// What the handler says of an event; none if its route is held, and the event goes back as if it had not been taken.
+    async fn deliver_unless_held(&self, taken: &Taken, event: &Event) -> Option<Result<Outcome, Failure>> {
+        if !taken.is_probe && self.held.keeps(event) {
+            return None;
+        }
+        let answer = self.deliver(taken, event).await;
+        let on_its_way = OnItsWay { taken, event };
+        match self.held.registry().route(event.aggregate_type(), event.event_type()) {
+            Some(route) => self.held.answered(&route, &on_its_way, answer),
+            None => {
+                self.held.probe_lost(&on_its_way);
+                Some(answer)
+            }
+        }
     }
 
     async fn deliver(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
@@ -131,17 +170,18 @@ impl Handling {
     }
 
     async fn route_and_call(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
-        let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
+        let Some(route) = self.held.registry().route(event.aggregate_type(), event.event_type()) else {
             return Err(unroutable(event));
         };
         let waited = (SystemClock.now() - taken.created_at).to_std().unwrap_or_default();
         self.metrics.waiting_time.record(waited);
-        let mut delivery = Delivery::first(event.clone()).attempt(taken.claim.attempt);
+        let mut delivery =
+            Delivery::on_its_way(event.clone(), &self.component, &route.name).attempt(taken.claim.attempt);
         delivery.since = taken.created_at;
         let began = SystemClock.ticks();
-        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        let answer = call(&route.handler, delivery).await;
         self.metrics.handling.record(SystemClock.ticks().since(began));
-        route.answered(&answer);
+        route.answered(event.id(), &answer);
         answer
     }
 }

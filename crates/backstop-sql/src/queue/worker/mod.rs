@@ -5,10 +5,12 @@ mod finalizer;
 mod handling;
 mod in_hand;
 mod pace;
+mod passing;
+mod take_over;
 mod taker;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,17 +24,19 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::claim::Claim;
+use super::claim::{Claim, Row};
 use super::config::{Config, OnFailure, WorkerConfig};
 use super::table::Tables;
 use crate::Error;
 use crate::outbox::burials::Burials;
+use crate::outbox::held::HeldRoutes;
 use crate::outbox::registry::Registry;
 use crate::renewal::Renewal;
 use buffer::Buffer;
-use finalizer::{Finalizer, Trouble};
+use finalizer::{Finalizer, Outgoing, Trouble};
 use handling::Handling;
 use in_hand::InHand;
+use take_over::{LanePass, TakeOver};
 use taker::Taker;
 
 /// What is left to those who end when time is up.
@@ -141,58 +145,34 @@ struct Taken {
     event: Result<Event, String>,
     /// Whether its row names its type.
     has_type: bool,
-    /// Freed when the event is out of the handler's hands, if it was taken over from a worker that died.
+    /// Whether it is to find out if its route, which is held, can be opened.
+    is_probe: bool,
+    /// The right to handle an event of a worker that died, which ends when the result is recorded.
     lane: Option<LanePass>,
 }
 
 impl Taken {
+    fn of(row: Row) -> Self {
+        let Row { claim, created_at, has_type, event } = row;
+        Self { claim, created_at, event, has_type, is_probe: false, lane: None }
+    }
+
     fn bytes(&self) -> usize {
         self.event.as_ref().map_or(0, |event| event.payload_json().len())
-    }
-}
-
-/// What dead workers left behind is handled one event at a time: if one of them kills its worker, only its own attempts add up.
-#[derive(Debug, Clone, Default)]
-struct Lane(Arc<LaneState>);
-
-#[derive(Debug, Default)]
-struct LaneState {
-    is_busy: AtomicBool,
-    freed: Notify,
-}
-
-impl Lane {
-    /// The right to take one over, if nobody has it.
-    fn enter(&self) -> Option<LanePass> {
-        let was_busy = self.0.is_busy.swap(true, Ordering::AcqRel);
-        (!was_busy).then(|| LanePass(self.0.clone()))
-    }
-
-    async fn freed(&self) {
-        self.0.freed.notified().await;
-    }
-}
-
-#[derive(Debug)]
-struct LanePass(Arc<LaneState>);
-
-impl Drop for LanePass {
-    fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Release);
-        self.0.freed.notify_one();
     }
 }
 
 /// A worker that runs.
 pub(super) struct Running {
     taking: Lifecycle,
+    taking_over: Lifecycle,
     buffer: Arc<Buffer>,
     in_hand: InHand,
     handlers: tokio::sync::Mutex<Option<Handlers>>,
     renewal: Renewal,
     trouble: Arc<Mutex<Option<Trouble>>>,
     failing: Arc<Mutex<Option<String>>>,
-    registry: Registry,
+    held: HeldRoutes<i64>,
     drain_timeout: Duration,
 }
 
@@ -223,7 +203,7 @@ impl Running {
         let renewal = Renewal::start(Arc::new(in_hand.clone()), in_hand.renew_every());
         let scheduled = Arc::new(Notify::new());
         let finalizer = Finalizer::start(tables.clone(), in_hand.clone(), metrics.clone(), scheduled.clone());
-        let (buffer, lane, failing) = (Arc::new(Buffer::new()), Lane::default(), Arc::default());
+        let (buffer, failing) = (Arc::new(Buffer::new()), Arc::default());
         let mut burials = worker.burials;
         burials.source = config.source();
         burials.patience = settings.dead_letter_timeout;
@@ -232,9 +212,10 @@ impl Running {
             OnFailure::Retry => config.limit().unwrap_or(u32::MAX),
         };
         let policy = worker.policy.unwrap_or_else(|| SharedPolicy::new(config.retry));
+        let held = HeldRoutes::new(worker.registry, false);
         let handling = Arc::new(Handling {
             component: config.name.as_str().into(),
-            registry: worker.registry.clone(),
+            held: held.clone(),
             retry: Retry { max_attempts, policy },
             limit: config.limit(),
             interceptors: worker.interceptors,
@@ -252,7 +233,7 @@ impl Running {
             tables: tables.clone(),
             buffer: buffer.clone(),
             in_hand: in_hand.clone(),
-            lane,
+            held: held.clone(),
             metrics: metrics.clone(),
             settings: settings.clone(),
             timeout: config.abandoned_timeout,
@@ -260,16 +241,36 @@ impl Running {
             scheduled,
             failing: Arc::clone(&failing),
         };
+        let take_over = TakeOver {
+            tables: tables.clone(),
+            buffer: buffer.clone(),
+            in_hand: in_hand.clone(),
+            metrics: metrics.clone(),
+            timeout: config.abandoned_timeout,
+            idle_wait: settings.idle_wait,
+        };
         let taking = Lifecycle::started(|shutdown| taker.run(shutdown));
+        let taking_over = Lifecycle::started(|shutdown| take_over.run(shutdown));
         let trouble = finalizer.trouble();
         let handlers = tokio::sync::Mutex::new(Some(Handlers { tasks, cancel, finalizer }));
-        let (registry, drain_timeout) = (worker.registry, settings.drain_timeout);
-        Self { taking, buffer, in_hand, handlers, renewal, trouble, failing, registry, drain_timeout }
+        let drain_timeout = settings.drain_timeout;
+        Self {
+            taking,
+            taking_over,
+            buffer,
+            in_hand,
+            handlers,
+            renewal,
+            trouble,
+            failing,
+            held,
+            drain_timeout,
+        }
     }
 
-    /// Handlers by event type.
-    pub(super) fn registry(&self) -> &Registry {
-        &self.registry
+    /// Handlers by event type, and which of them are not called for now.
+    pub(super) fn routes(&self) -> &HeldRoutes<i64> {
+        &self.held
     }
 
     /// How many events are in this process's hands.
@@ -293,10 +294,10 @@ impl Running {
         // Locked to the end, so that a second call waits for the first.
         let mut handlers = self.handlers.lock().await;
         let Some(Handlers { mut tasks, cancel, finalizer }) = handlers.take() else { return Ok(()) };
-        self.taking.close("taking events").await;
+        tokio::join!(self.taking.close("taking events"), self.taking_over.close("taking events over"));
         let results = finalizer.sender();
         for taken in self.buffer.close() {
-            let _ = results.send(handling::untouched(taken.claim)).await;
+            let _ = results.send(Outgoing::of(handling::untouched(taken.claim), taken.lane)).await;
         }
         drop(results);
         let mut drained = timeout(self.drain_timeout, all_ended(&mut tasks)).await.is_ok();

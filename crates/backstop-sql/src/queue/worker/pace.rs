@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 /// What the handlers get through in this time is taken ahead.
-const AHEAD: Duration = Duration::from_millis(250);
+const AHEAD: Duration = Duration::from_millis(50);
 
 /// Pure: time is passed in.
 #[derive(Debug)]
@@ -52,6 +52,12 @@ mod tests {
             targets.push(pace.target());
         }
         assert_eq!(targets, [500, 250, 125, 62, 31, 15, 8, 8]);
+        pace.handled(6_000, Duration::from_secs(1));
+        assert_eq!(
+            pace.target(),
+            300,
+            "what a dead worker leaves behind is handled one by one, so it is not much"
+        );
     }
 
     #[test]

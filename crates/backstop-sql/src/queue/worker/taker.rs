@@ -12,29 +12,28 @@ use tokio::sync::Notify;
 use super::buffer::Buffer;
 use super::in_hand::InHand;
 use super::pace::Pace;
-use super::{Lane, Taken, Woken, WorkerConfig};
+use super::passing::Types;
+use super::{Taken, Woken, WorkerConfig};
 use crate::Error;
 use crate::database::At;
+use crate::outbox::held::HeldRoutes;
 use crate::queue::claim::Row;
 use crate::queue::table::{Tables, Which};
-
-/// Abandoned events are looked for at most this often, and at least as often as the loop looks for anything.
-const LOOK_FOR_ABANDONED: Duration = Duration::from_secs(1);
 
 /// While there is much to do, those whose moment has come are looked for this often.
 const LOOK_FOR_DUE: Duration = Duration::from_millis(50);
 
 /// When to look again for what is rarely there.
 struct Times {
-    abandoned: Tick,
     due: Tick,
+    types: Types,
 }
 
 pub(super) struct Taker {
     pub(super) tables: Tables,
     pub(super) buffer: Arc<Buffer>,
     pub(super) in_hand: InHand,
-    pub(super) lane: Lane,
+    pub(super) held: HeldRoutes<i64>,
     pub(super) metrics: Arc<telemetry::Queue>,
     pub(super) settings: WorkerConfig,
     pub(super) timeout: Duration,
@@ -51,8 +50,8 @@ struct Look {
     found: bool,
     /// Whether there may be more at once.
     more: bool,
-    /// How long it is until the next event becomes due.
-    next_due: Option<Duration>,
+    /// How long it is until another event can be taken, as far as that is known.
+    next: Option<Duration>,
 }
 
 impl Taker {
@@ -60,7 +59,7 @@ impl Taker {
         let mut pace = Pace::new(self.settings.concurrency, self.settings.batch_size);
         let mut rest = Rest::new(self.settings.idle_wait);
         let mut filled_at = SystemClock.ticks();
-        let mut times = Times { abandoned: filled_at, due: filled_at };
+        let mut times = Times { due: filled_at, types: Types::default() };
         while !shutdown.has_begun() {
             let target = pace.target();
             if self.buffer.len() > target / 2 {
@@ -68,26 +67,27 @@ impl Taker {
                 continue;
             }
             let now = SystemClock.ticks();
-            let handled = self.buffer.take_out_count();
+            let handled = self.buffer.handled();
             if handled > 0 {
                 pace.handled(handled, now.since(filled_at));
             }
-            let looked = shutdown.interrupts(self.look(pace.target(), &mut times)).await;
+            // Not interrupted: what the database has just given us would be nobody's until it is abandoned.
+            let looked = unless_late(&shutdown, self.look(pace.target(), &mut times)).await;
             filled_at = SystemClock.ticks();
             let Some(looked) = looked else { break };
             match looked {
-                Ok(Look { found, more, next_due }) => {
+                Ok(Look { found, more, next }) => {
                     self.went_well();
                     rest.after_a_look(found);
                     if !more {
                         let hears = self.woken.hears.load(Ordering::Acquire);
-                        let _ = shutdown.interrupts(self.wait(rest.length(next_due, hears))).await;
+                        let _ = shutdown.interrupts(self.wait(rest.length(next, hears))).await;
                     }
                 }
                 Err(error) => {
                     self.failed(&error);
                     rest.failed();
-                    let pause = rest.after_failure().unwrap_or(LOOK_FOR_ABANDONED);
+                    let pause = rest.after_failure().unwrap_or(LOOK_FOR_DUE);
                     let _ = shutdown.interrupts(tokio::time::sleep(pause)).await;
                 }
             }
@@ -99,7 +99,7 @@ impl Taker {
             () = tokio::time::sleep(rest) => {}
             () = self.woken.by_others.notified() => {}
             () = self.scheduled.notified() => {}
-            () = self.lane.freed() => {}
+            () = self.held.changed() => {}
         }
     }
 
@@ -117,10 +117,9 @@ impl Taker {
         }
     }
 
-    /// Takes what can be taken: one abandoned event, those whose moment has come, and those that wait for nothing.
+    /// Takes what can be taken: those whose moment has come, and those that wait for nothing.
     async fn look(&self, target: usize, times: &mut Times) -> Result<Look, Error> {
-        let mut found = self.take_over(&mut times.abandoned).await?;
-        let mut more = false;
+        let (mut found, mut more) = (false, false);
         let now = SystemClock.ticks();
         if times.due <= now {
             let wanted = self.wanted(target);
@@ -129,19 +128,28 @@ impl Taker {
             found |= due > 0;
             times.due = if more { now } else { now + LOOK_FOR_DUE };
         }
+        found |= self.probe().await?;
         let wanted = self.wanted(target);
         if wanted > 0 {
-            let ready = self.take(Which::Ready { after: None }, wanted).await?;
+            let ready = self.take_open(&mut times.types, wanted).await?;
             more |= ready == wanted;
             found |= ready > 0;
         } else {
             more = true;
         }
-        let next_due = if more { None } else { self.tables.next_due(At::Database).await? };
-        if next_due.is_some() {
+        let next = if more { None } else { self.next(times, now, found).await? };
+        Ok(Look { found, more, next })
+    }
+
+    /// How long it is until another event can be taken, as far as that is known.
+    async fn next(&self, times: &mut Times, now: Tick, found: bool) -> Result<Option<Duration>, Error> {
+        let ahead = self.tables.ahead(At::Database, self.timeout).await?;
+        let next = [ahead.due, self.held.next_probe()].into_iter().flatten().min();
+        if next.is_some() {
             times.due = now; // by the database's clock, so it is asked when this rest is over
         }
-        Ok(Look { found, more, next_due })
+        // What could be taken and was not is locked by somebody.
+        Ok(next.map(|next| if found { next } else { next.max(LOOK_FOR_DUE) }))
     }
 
     fn wanted(&self, target: usize) -> u32 {
@@ -149,47 +157,29 @@ impl Taker {
         room.min(self.settings.batch_size)
     }
 
-    /// Takes over one abandoned event, if none is in hand.
-    async fn take_over(&self, look_at: &mut Tick) -> Result<bool, Error> {
-        let now = SystemClock.ticks();
-        if now < *look_at {
-            return Ok(false);
-        }
-        let Some(pass) = self.lane.enter() else { return Ok(false) };
-        let since = SystemClock.ticks();
-        let rows = self.tables.claim(Which::Abandoned(self.timeout), At::Database, 1).await?;
-        let Some(row) = rows.into_iter().next() else {
-            *look_at = now + LOOK_FOR_ABANDONED.min(self.timeout / 2);
-            return Ok(false);
-        };
-        tracing::warn!(
-            id = row.claim.id,
-            attempt = row.claim.attempt,
-            "an abandoned event is taken over: its worker died, or stood still for too long"
-        );
-        self.metrics.taken_over.increment();
-        self.hand_over(vec![row], since, Some(pass));
-        Ok(true)
-    }
-
-    async fn take(&self, which: Which<'_>, wanted: u32) -> Result<u32, Error> {
+    pub(super) async fn take(&self, which: Which<'_>, wanted: u32) -> Result<u32, Error> {
         let since = SystemClock.ticks();
         let rows = self.tables.claim(which, At::Database, wanted).await?;
         let taken = u32::try_from(rows.len()).unwrap_or(u32::MAX);
-        self.hand_over(rows, since, None);
+        self.hand_over(rows, since, false);
         Ok(taken)
     }
 
-    fn hand_over(&self, rows: Vec<Row>, since: Tick, mut lane: Option<super::LanePass>) {
+    pub(super) fn hand_over(&self, rows: Vec<Row>, since: Tick, is_probe: bool) {
         self.metrics.taken.add(rows.len() as u64);
         self.in_hand.add(rows.iter().map(|row| row.claim), since);
-        let taken = rows.into_iter().map(|Row { claim, created_at, has_type, event }| Taken {
-            claim,
-            created_at,
-            event,
-            has_type,
-            lane: lane.take(),
-        });
-        self.buffer.push(taken.collect());
+        self.buffer.push(rows.into_iter().map(|row| Taken { is_probe, ..Taken::of(row) }).collect());
+    }
+}
+
+/// A look, even if it is time to end; given up if it takes much longer than that.
+pub(super) async fn unless_late<T>(shutdown: &Shutdown, look: impl Future<Output = T>) -> Option<T> {
+    let late = async {
+        shutdown.begun().await;
+        tokio::time::sleep(super::LAST_WORDS).await;
+    };
+    tokio::select! {
+        looked = look => Some(looked),
+        () = late => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The outbox's table on MySQL and MariaDB.
 
 use crate::database::migration::Migration;
-use crate::outbox::store::words::{Indexes, PAIR_ORDER, Words};
+use crate::outbox::store::words::{Indexes, NO_FENCE, PAIR_ORDER, Words};
 
 pub(super) const WORDS: Words = Words {
     migrations: &[
@@ -23,7 +23,10 @@ pub(super) const WORDS: Words = Words {
         old_pending: " force index ({idx}_created)",
         old_ended: " force index ({idx}_created)",
     },
+    one_status: "status = {status}",
+    fence: NO_FENCE,
     pair_order: PAIR_ORDER,
+    pair_range: None,
     // A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all that
     // are changed with it.
     created_at: "greatest(created_at, '1000-01-01')",

@@ -133,7 +133,8 @@ impl Dialect for PostgresDialect {
         " for update"
     }
 
-    /// One statement does it: what is deleted is what was inserted before.
+    /// One statement does it. It begins with the deletion, which looks at a row as it is once it has waited for it: what a
+    /// query had locked before might be found again only as it was when the statement began, and then not be deleted.
     fn move_rows<'a>(
         &'a self,
         database: &'a Database,
@@ -144,15 +145,11 @@ impl Dialect for PostgresDialect {
         Box::pin(async move {
             let (table, key, Move { to, columns, made_of }) = (rows.table, rows.key, moving);
             let mut statement = Statement::new(self.marks());
-            statement.push("with chosen as materialized (");
-            rows.select(&mut statement, &format!("{PLACE}, {table}.*"), self.locked());
-            statement.push(&format!("), moved as (insert into {to} ({columns}) select "));
+            statement.push(&format!("with gone as (delete from {table} where "));
+            rows.conditions.iter().for_each(|condition| condition.add(&mut statement));
+            statement.push(&format!(" returning *) insert into {to} ({columns}) select "));
             made_of(&mut statement);
-            statement.push(&format!(
-                " from chosen returning {key}) delete from {table} using chosen join moved using ({key}) where {} \
-                 returning {table}.{key}",
-                at_place(table)
-            ));
+            statement.push(&format!(" from gone returning {key}"));
             let mut session = database.session(via).await?;
             Ok(Value::ints(&session.fetch(&statement, &[Column::Int]).await?))
         })

@@ -1,7 +1,7 @@
 //! The outbox's table on SQLite.
 
 use crate::database::migration::Migration;
-use crate::outbox::store::words::{BEHIND, Indexes, PAIR_ORDER, Words};
+use crate::outbox::store::words::{BEHIND, Indexes, NO_FENCE, PAIR_ORDER, Words};
 
 pub(super) const WORDS: Words = Words {
     migrations: &[
@@ -21,7 +21,10 @@ pub(super) const WORDS: Words = Words {
         old_pending: " indexed by {idx}_due_created",
         old_ended: " indexed by {idx}_ended",
     },
+    one_status: "status = {status}",
+    fence: NO_FENCE,
     pair_order: PAIR_ORDER,
+    pair_range: None,
     created_at: "created_at",
     behind: BEHIND,
     // Bytes, or a text that is none: each is equal to its own kind only.
