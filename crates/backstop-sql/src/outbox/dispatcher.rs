@@ -26,7 +26,7 @@ use crate::outbox::HeldRoutes;
 use crate::routes::registry::Registry;
 use crate::store::Store;
 
-pub(super) use settings::unfailing;
+pub(crate) use settings::unfailing;
 pub use settings::{Config, Settings};
 
 /// How long `close` still waits when the drain time-out is over: for aborted handlers, and for the results of the

@@ -7,6 +7,7 @@
 mod fresh;
 
 mod abandoned;
+mod attacked;
 mod by_hand;
 mod faults;
 mod harness;

@@ -119,7 +119,7 @@ impl fmt::Debug for Settings {
 }
 
 /// The user's own policy, which may panic.
-pub(in crate::outbox) fn unfailing(policy: impl Policy) -> SharedPolicy {
+pub(crate) fn unfailing(policy: impl Policy) -> SharedPolicy {
     SharedPolicy::new(Unfailing(policy))
 }
 

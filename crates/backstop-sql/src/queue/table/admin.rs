@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use backstop_core::inspect::Count;
-use backstop_core::{Event, Timestamp};
+use backstop_core::{Clock, Event, SystemClock, Timestamp};
 
 use super::statements::rows;
 use super::{Tables, count, moment};
@@ -376,7 +376,7 @@ impl Tables {
     }
 }
 
-const QUEUED: &str = "id, event, status, attempts, created_at, updated_at, event_type, last_error";
+const QUEUED: &str = "id, event, status, attempts, created_at, updated_at, event_type, last_error, claim_seq";
 
 /// Changing.
 impl Tables {
@@ -429,10 +429,13 @@ impl Tables {
         };
         let rows = rows(&self.log, dialect.by_key(), failed, None);
         let now = statements.now(at);
+        // The log does not know how often the row was taken. Counted from the clock on, no claim is like one that a worker may
+        // still believe to have from before.
+        let seq = SystemClock.now().timestamp_micros();
         let made_of = |statement: &mut Statement| {
             statement.write(
-                "id, {event}, 'PENDING', 0, created_at, {now}, event_type, error",
-                &[("event", &Plain(dialect.text_as_json("payload"))), ("now", &now)],
+                "id, {event}, 'PENDING', 0, created_at, {now}, event_type, error, {seq}",
+                &[("event", &Plain(dialect.text_as_json("payload"))), ("now", &now), ("seq", &seq)],
             );
         };
         let moving = Move { to: &self.events, columns: QUEUED, made_of: &made_of };

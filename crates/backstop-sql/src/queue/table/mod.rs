@@ -17,6 +17,7 @@ use crate::connection::{Column, Connection};
 use crate::database::dialect::Explanation;
 use crate::database::migration::Schema;
 use crate::database::rows::{Change, ROWS_PER_STATEMENT};
+use crate::database::statement::Plain;
 use crate::database::{At, Database, Via, delta};
 use crate::statement::{Statement, Value};
 use crate::{Error, TableName};
@@ -83,6 +84,11 @@ pub(crate) struct Ahead {
     pub(crate) abandoned: Option<Duration>,
 }
 
+/// How often a row was taken, once it is taken now. Another program may have left anything there, and one such row must not
+/// keep its batch from being taken.
+const TAKEN_ONCE_MORE: &str = "case when attempts is null or attempts < 0 then 1 when attempts < 2147483647 \
+     then attempts + 1 else 2147483647 end";
+
 /// What a claimed row is read as.
 const KINDS: [Column; 6] = [Column::Int, Column::Text, Column::Int, Column::Int, Column::Time, Column::Text];
 
@@ -148,7 +154,18 @@ impl Tables {
         for table in [&self.events, &self.log] {
             self.check_status(&mut session, table).await?;
         }
-        Ok(())
+        self.check_ids(&mut session).await
+    }
+
+    /// Checks that the id of an event in the log cannot come back as that of another.
+    async fn check_ids(&self, connection: &mut dyn Connection) -> Result<(), Error> {
+        let Some(question) = self.words.reuses_ids else { return Ok(()) };
+        let mut statement = self.database.sql(question, &[]);
+        statement.bind(self.events.as_str());
+        match Value::texts(connection.fetch(&statement, &[Column::Text]).await?).pop() {
+            Some(table) => Err(Error::ReusedIds { table }),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the column `status` knows our names: it may be an enum of another program, or a number.
@@ -202,9 +219,9 @@ impl Tables {
         let now = self.statements().now(at);
         move |statement| {
             statement.write(
-                "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
+                "status = 'PROCESSING', attempts = {attempts}, claim_seq = claim_seq + 1, \
                  processing_started_at = {now}, updated_at = {now}",
-                &[("now", &now)],
+                &[("attempts", &Plain(TAKEN_ONCE_MORE)), ("now", &now)],
             );
         }
     }
@@ -214,7 +231,10 @@ impl Tables {
         Change {
             set,
             read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
-            read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
+            read_before: format!(
+                // Signed and unsigned numbers together would make a decimal.
+                "id, {event}, cast({TAKEN_ONCE_MORE} as signed), claim_seq + 1, created_at, event_type"
+            ),
             kinds: &KINDS,
             choose: &|all| all,
             may_be_taken_back: true,

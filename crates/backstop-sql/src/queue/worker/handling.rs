@@ -100,7 +100,7 @@ impl Handling {
         };
         let Some(answer) = self.deliver_unless_held(taken, event).await else {
             self.metrics.held.increment();
-            let event_type = (!taken.has_type).then(|| event.event_type().to_owned());
+            let event_type = (!taken.has_type).then(|| fitting(event.event_type()));
             return Told::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
         };
         match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
@@ -182,6 +182,12 @@ impl Handling {
         route.answered(event.id(), &answer);
         answer
     }
+}
+
+/// A type as the column takes it. It serves to pass over rows, and the event keeps its own.
+fn fitting(event_type: &str) -> String {
+    const MOST_CHARS: usize = 128;
+    event_type.chars().filter(|char| *char != '\0').take(MOST_CHARS).collect()
 }
 
 fn unroutable(event: &Event) -> Failure {

@@ -29,6 +29,7 @@ use super::config::{Config, OnFailure, WorkerConfig};
 use super::table::Tables;
 use crate::Error;
 use crate::burials::Burials;
+use crate::outbox::dispatcher::unfailing;
 use crate::renewal::Renewal;
 use crate::routes::held::HeldRoutes;
 use crate::routes::registry::Registry;
@@ -106,7 +107,7 @@ impl Worker {
 
     /// How long a failed event waits, in your own words, with [`OnFailure::Retry`].
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.policy = Some(SharedPolicy::new(policy));
+        self.policy = Some(unfailing(policy));
         self
     }
 
