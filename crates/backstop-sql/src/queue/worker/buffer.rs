@@ -45,7 +45,12 @@ impl Buffer {
         if inner.events.is_empty() { room.max(1) } else { room }
     }
 
-    pub(super) fn len(&self) -> usize {
+    /// Whether nothing is to be taken before an event is taken out: more than half of `target` wait, or there is no room.
+    pub(super) fn has_enough(&self, target: usize) -> bool {
+        self.len() > target / 2 || self.room(target) == 0
+    }
+
+    fn len(&self) -> usize {
         self.lock().events.len()
     }
 
@@ -108,5 +113,31 @@ impl Buffer {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backstop_core::Timestamp;
+
+    use super::*;
+    use crate::queue::claim::{Claim, Row, read_event};
+
+    fn taken(id: i64, bytes: usize) -> Taken {
+        let json = format!("\"{}\"", "x".repeat(bytes));
+        let claim = Claim { id, attempt: 1, seq: 1 };
+        let created_at = Timestamp::UNIX_EPOCH;
+        Taken::of(Row { claim, created_at, has_type: false, event: read_event(id, Some(json), created_at) })
+    }
+
+    #[tokio::test]
+    async fn a_few_events_that_fill_the_room_are_enough_until_one_is_taken_out() {
+        let buffer = Buffer::new();
+        assert!(!buffer.has_enough(32), "it is empty");
+        buffer.push(vec![taken(1, 16), taken(2, BYTES)]);
+        assert!(buffer.has_enough(32), "nothing could be taken, and asking again at once helps nobody");
+        buffer.next().await.unwrap();
+        buffer.next().await.unwrap();
+        assert!(!buffer.has_enough(32), "an empty buffer takes an event of any size");
     }
 }

@@ -62,7 +62,7 @@ impl Taker {
         let mut times = Times { due: filled_at, types: Types::default() };
         while !shutdown.has_begun() {
             let target = pace.target();
-            if self.buffer.len() > target / 2 {
+            if self.buffer.has_enough(target) {
                 let _ = shutdown.interrupts(self.buffer.shrinks()).await;
                 continue;
             }
