@@ -7,8 +7,10 @@ use std::time::Duration;
 use backstop_core::retry::{Jitter, Policy};
 use backstop_core::{Delivery, Event, Failure};
 use backstop_sql::Error;
+use backstop_sql::connection::Connection as _;
 use backstop_sql::queue::{OnFailure, Worker};
 use backstop_sql::store::DatabaseKind;
+use backstop_testkit::eventually;
 
 use crate::harness::*;
 
@@ -77,7 +79,7 @@ database_suite! {
             async move { if back { Ok(()) } else { Err(Failure::unavailable("connection refused")) } }
         });
         let queue = it.queue().worker(worker).start().await.unwrap();
-        backstop_testkit::eventually("the event set back", async || queue.metrics().held.total() > 0).await;
+        eventually("the event set back", async || queue.metrics().held.total() > 0).await;
         back.store(true, Ordering::SeqCst);
         it.until_logged(1).await;
         queue.close().await.unwrap();
@@ -171,5 +173,35 @@ database_suite! {
         it.until_logged(6).await;
         assert_eq!(seen.all().len(), 6, "each once");
         queue.close().await.unwrap();
+    }
+
+    /// What waits in memory then is more than there is room for among the results.
+    async fn closing_ends_in_time_while_nothing_can_be_recorded(it) {
+        let open = Arc::new(tokio::sync::Semaphore::new(0));
+        let gate = open.clone();
+        let worker = Worker::new().concurrency(1_200).batch_size(2_000).drain_timeout(Duration::ZERO);
+        let worker = worker.on("Numbered", move |_: Event| {
+            let gate = gate.clone();
+            async move { gate.acquire().await.unwrap().forget() }
+        });
+        let queue = it.queue().worker(worker).start().await.unwrap();
+        queue.publish_all((0..6_000).map(event).collect()).await.unwrap();
+        eventually("many events in hand", async || queue.in_hand() >= 2_400).await;
+        let begin = if it.kind == DatabaseKind::Sqlite { "begin immediate" } else { "begin" };
+        let mut locking = it.connections.transaction(begin).await.unwrap();
+        match it.kind {
+            DatabaseKind::Postgres => _ = locking.execute(&it.statement("lock table event_log in exclusive mode")).await.unwrap(),
+            DatabaseKind::Mysql => _ = locking.execute(&it.statement("lock tables event_log write")).await.unwrap(),
+            _ => {}
+        }
+        // The first is being written, and those behind it fill the room that there is.
+        for results in [1, 1_000] {
+            open.add_permits(results);
+            eventually("as many results", async || open.available_permits() == 0).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let closed = tokio::time::timeout(Duration::from_secs(20), queue.close()).await;
+        assert!(matches!(closed, Ok(Err(Error::Drain(_)))), "{closed:?}");
+        drop(locking);
     }
 }

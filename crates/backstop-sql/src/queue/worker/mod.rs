@@ -296,12 +296,17 @@ impl Running {
         let mut handlers = self.handlers.lock().await;
         let Some(Handlers { mut tasks, cancel, finalizer }) = handlers.take() else { return Ok(()) };
         tokio::join!(self.taking.close("taking events"), self.taking_over.close("taking events over"));
-        let results = finalizer.sender();
-        for taken in self.buffer.close() {
-            let _ = results.send(Outgoing::of(handling::untouched(taken.claim), taken.lane)).await;
-        }
-        drop(results);
-        let mut drained = timeout(self.drain_timeout, all_ended(&mut tasks)).await.is_ok();
+        let patience = self.drain_timeout.max(LAST_WORDS);
+        let (results, left) = (finalizer.sender(), self.buffer.close());
+        // While the database does not answer there is room for so many results and no more.
+        let giving_back = timeout(patience, async move {
+            for Taken { claim, lane, .. } in left {
+                let _ = results.send(Outgoing::of(handling::untouched(claim), lane)).await;
+            }
+        });
+        let draining = timeout(self.drain_timeout, all_ended(&mut tasks));
+        let (given_back, drained) = tokio::join!(giving_back, draining);
+        let mut drained = drained.is_ok();
         if !drained {
             tracing::warn!(
                 handlers = tasks.len(),
@@ -312,7 +317,7 @@ impl Running {
             drained = timeout(LAST_WORDS, all_ended(&mut tasks)).await.is_ok();
             tasks.abort_all();
         }
-        let written = finalizer.close(self.drain_timeout.max(LAST_WORDS)).await;
+        let written = finalizer.close(patience).await && given_back.is_ok();
         // Last, so that claims are kept alive while handlers finish.
         self.renewal.close().await;
         if drained && written { Ok(()) } else { Err(Error::Drain(self.drain_timeout)) }
