@@ -22,8 +22,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 
-use super::Drained;
 use super::ours::relayed;
+use crate::contender::Drained;
 
 /// How many requests are under way at once.
 const IN_FLIGHT: usize = 64;
