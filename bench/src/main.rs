@@ -9,6 +9,7 @@ mod options;
 mod outbox;
 mod peers;
 mod postgres;
+mod processor;
 mod queue;
 mod report;
 mod sqlite;

@@ -6,7 +6,6 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, MySqlPool};
 /// A database of its own, on the server that the tests use.
 pub(crate) struct Fresh {
     pub(crate) pool: MySqlPool,
-    pub(crate) url: String,
     name: String,
     admin: MySqlConnection,
 }
@@ -21,9 +20,8 @@ impl Fresh {
         let mut admin = MySqlConnection::connect(&server).await?;
         admin.execute(AssertSqlSafe(format!("drop database if exists {name}"))).await?;
         admin.execute(AssertSqlSafe(format!("create database {name}"))).await?;
-        let url = format!("{address}/{name}");
-        let pool = backstop_sql::mysql::open(&url).await?;
-        Ok(Self { pool, url, name, admin })
+        let pool = backstop_sql::mysql::open(&format!("{address}/{name}")).await?;
+        Ok(Self { pool, name, admin })
     }
 
     pub(crate) async fn drop(mut self) -> Result<()> {

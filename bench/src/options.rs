@@ -26,6 +26,9 @@ pub(crate) struct Options<Part: ValueEnum + Send + Sync + 'static> {
     /// How long events come in, in the part `latency`; the first second does not count.
     #[arg(long, default_value_t = 10)]
     pub(crate) seconds: u32,
+    /// How long the target is away while its backlog is watched, in the part `outage` of the outbox.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) minutes: u32,
     /// Where the figures are written as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
@@ -37,7 +40,7 @@ pub(crate) struct Options<Part: ValueEnum + Send + Sync + 'static> {
 impl<Part: ValueEnum + Copy + PartialEq + Send + Sync> Options<Part> {
     pub(crate) fn check(&self) -> Result<()> {
         ensure!(self.events >= 1_000, "fewer than 1000 events tell nothing");
-        ensure!(self.rounds >= 1 && self.seconds >= 2, "there is nothing to measure");
+        ensure!(self.rounds >= 1 && self.seconds >= 2 && self.minutes >= 1, "there is nothing to measure");
         Ok(())
     }
 
@@ -84,6 +87,9 @@ impl<Part: ValueEnum + Copy + PartialEq + Send + Sync> Options<Part> {
         }
         if self.parts.is_empty() || names.iter().any(|name| name == "latency") {
             command += &format!(" --seconds {}", self.seconds);
+        }
+        if names.iter().any(|name| name == "outage") {
+            command += &format!(" --minutes {}", self.minutes);
         }
         if !self.only.is_empty() {
             command += &format!(" --only '{}'", self.only);

@@ -1,7 +1,5 @@
 //! A fresh SQLite database for each run, opened as Backstop opens it.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use sqlx::SqlitePool;
 use tempfile::TempDir;
@@ -9,7 +7,8 @@ use tempfile::TempDir;
 /// A database in a directory that vanishes with it.
 pub(crate) struct Fresh {
     pub(crate) pool: SqlitePool,
-    directory: TempDir,
+    /// Kept for as long as the file is needed.
+    _directory: TempDir,
 }
 
 impl Fresh {
@@ -18,11 +17,7 @@ impl Fresh {
         let program = std::env::current_exe()?;
         let directory = tempfile::tempdir_in(program.parent().context("the program lies in no directory")?)?;
         let pool = backstop_sql::sqlite::open(directory.path().join("bench.db")).await?;
-        Ok(Self { pool, directory })
-    }
-
-    pub(crate) fn file(&self) -> PathBuf {
-        self.directory.path().join("bench.db")
+        Ok(Self { pool, _directory: directory })
     }
 
     pub(crate) async fn drop(self) {

@@ -32,8 +32,18 @@ pub(crate) struct Options {
 }
 
 /// The suites that run again on servers that people have beside those of Debian's stable release.
-const AGAIN: [&str; 8] =
-    ["--package", "backstop-sql", "--test", "store", "--test", "outbox", "--test", "sea_orm"];
+const AGAIN: [&str; 10] = [
+    "--package",
+    "backstop-sql",
+    "--test",
+    "store",
+    "--test",
+    "outbox",
+    "--test",
+    "queue",
+    "--test",
+    "sea_orm",
+];
 
 /// What a run came to.
 struct Outcome {

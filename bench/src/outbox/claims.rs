@@ -7,12 +7,12 @@ use super::contenders::{
     SINGLE_DEFAULTS, SINGLE_DELETE, SINGLE_HTTP, SINGLE_HTTP_AT_WORK, SINGLE_SNAPSHOT, SQLITE_SELECT,
     SQLITE_SINGLE,
 };
-use super::{append, latency, memory};
+use super::{append, latency, memory, outage};
 use crate::report::Bound::{AtLeast, AtMost, Under};
 use crate::report::{Bound, Claim, Report};
 
 /// One contender against another, round by round.
-const RATIOS: [(&str, &str, Bound); 20] = [
+const RATIOS: [(&str, &str, Bound); 23] = [
     (SINGLE, RAW_SELECT_DONE, AtLeast(0.8)),
     (SINGLE_DEFAULTS, RAW_SELECT_DONE, AtLeast(0.4)),
     (SINGLE, GRAPHILE_ONE, AtLeast(1.5)),
@@ -28,20 +28,32 @@ const RATIOS: [(&str, &str, Bound); 20] = [
     (MARIADB_SINGLE, MARIADB_SELECT, AtLeast(0.7)),
     (MARIADB_MULTI, MARIADB_CLAIM, AtLeast(0.7)),
     (SQLITE_SINGLE, SQLITE_SELECT, AtLeast(0.7)),
-    (SINGLE_HTTP, RAW_CLIENT, AtLeast(0.7)),
     (SINGLE_HTTP_AT_WORK, RAW_CLIENT_AT_WORK, AtLeast(0.7)),
     (append::OURS, append::PLAIN, AtMost(1.15)),
     (append::OURS_FIRST, append::PLAIN_FIRST, AtMost(1.5)),
     (append::FOREIGN, append::PLAIN, AtMost(1.15)),
+    (outage::SINGLE.second_route, outage::SINGLE.second_route_before, AtLeast(0.9)),
+    (outage::SINGLE.backlog, outage::SINGLE.backlog_before, AtLeast(0.9)),
+    (outage::MULTI.second_route, outage::MULTI.second_route_before, AtLeast(0.9)),
+    (outage::MULTI.backlog, outage::MULTI.backlog_before, AtLeast(0.9)),
 ];
 
-/// A figure by itself.
-const MILLISECONDS: [(&str, Bound); 4] = [
-    (latency::HERE_P50, Under(0.1)),
-    (latency::HERE_P99, Under(2.0)),
-    (latency::THERE_P50, Under(2.0)),
-    (latency::THERE_P99, Under(15.0)),
+/// A figure by itself, and its unit.
+const FIGURES: [(&str, &str, Bound); 8] = [
+    (latency::HERE_P50, "ms", Under(0.1)),
+    (latency::HERE_P99, "ms", Under(2.0)),
+    (latency::THERE_P50, "ms", Under(2.0)),
+    (latency::THERE_P99, "ms", Under(15.0)),
+    (outage::SINGLE.row_writes, "rows/s", Under(1.0)),
+    (outage::SINGLE.log, "MB/min", Under(1.0)),
+    (outage::MULTI.row_writes, "rows/s", Under(1.0)),
+    (outage::MULTI.log, "MB/min", Under(1.0)),
 ];
+
+/// A relay, and the two halves of its work. They share one machine, so doing both takes at least the time of one after the
+/// other.
+const RELAYS: [(&str, [&str; 2]); 2] =
+    [(MULTI_KAFKA, [RAW_CLAIM_DONE, RAW_PRODUCE]), (SINGLE_HTTP, [RAW_CLIENT, RAW_SELECT_DONE])];
 
 /// All that can be told from what was measured.
 pub(super) fn of(report: &Report) -> Vec<Claim> {
@@ -49,9 +61,10 @@ pub(super) fn of(report: &Report) -> Vec<Claim> {
         let text = format!("{of} / {to}");
         Some(Claim { text, unit: "", bound: *bound, values: report.ratios(of, to)? })
     });
-    let milliseconds = MILLISECONDS.iter().filter_map(|(name, bound)| {
+    let relays = RELAYS.iter().filter_map(|(relay, halves)| against_halves(report, relay, halves));
+    let figures = FIGURES.iter().filter_map(|(name, unit, bound)| {
         let values = report.series(name)?.values.clone();
-        Some(Claim { text: (*name).to_owned(), unit: "ms", bound: *bound, values })
+        Some(Claim { text: (*name).to_owned(), unit, bound: *bound, values })
     });
     let memory = report.differences(memory::LARGE, memory::SMALL).map(|values| Claim {
         text: format!("{} − {}", memory::LARGE, memory::SMALL),
@@ -59,15 +72,13 @@ pub(super) fn of(report: &Report) -> Vec<Claim> {
         bound: AtMost(32.0),
         values,
     });
-    ratios.chain(kafka(report)).chain(milliseconds).chain(memory).collect()
+    ratios.chain(relays).chain(figures).chain(memory).collect()
 }
 
-/// Claiming and producing share one machine, so doing both takes at least the time of one after the other.
-fn kafka(report: &Report) -> Option<Claim> {
+fn against_halves(report: &Report, relay: &str, [one, other]: &[&str; 2]) -> Option<Claim> {
     let rates = |name| Some(report.series(name)?.values.iter());
-    let halves = rates(RAW_CLAIM_DONE)?.zip(rates(RAW_PRODUCE)?);
-    let ceilings = halves.map(|(claim, produce)| 1.0 / (1.0 / claim + 1.0 / produce));
-    let values = rates(MULTI_KAFKA)?.zip(ceilings).map(|(ours, ceiling)| ours / ceiling).collect();
-    let text = format!("{MULTI_KAFKA} / 1 ÷ (1 ÷ {RAW_CLAIM_DONE} + 1 ÷ {RAW_PRODUCE})");
+    let ceilings = rates(one)?.zip(rates(other)?).map(|(one, other)| 1.0 / (1.0 / one + 1.0 / other));
+    let values = rates(relay)?.zip(ceilings).map(|(ours, ceiling)| ours / ceiling).collect();
+    let text = format!("{relay} / 1 ÷ (1 ÷ {one} + 1 ÷ {other})");
     Some(Claim { text, unit: "", bound: AtLeast(0.8), values })
 }

@@ -49,13 +49,13 @@ const STATEMENTS: &str = "the same, raw loops with other statements";
 const MARIADB: &str = "a backlog on MariaDB";
 const SQLITE: &str = "a backlog on SQLite";
 const KAFKA: &str = "from PostgreSQL to Kafka";
-const HTTP: &str = "from PostgreSQL to a web server";
+pub(super) const HTTP: &str = "from PostgreSQL to a web server";
 
 use Part::{Backlog, Http, Kafka, Mariadb, Peers, Schema as SchemaPart, Snapshot, Sqlite};
 
 #[rustfmt::skip]
 pub(super) const ALL: &[Contender<Part>] = &[
-    contender!(RAW_SELECT_DONE, POSTGRES, [Backlog, SchemaPart], None,
+    contender!(RAW_SELECT_DONE, POSTGRES, [Backlog, SchemaPart, Http], None,
         |events| loop_on(Schema::Ours, events, raw::SELECT_DONE)),
     contender!(SINGLE, POSTGRES, [Backlog, Peers, Snapshot], Some(RAW_SELECT_DONE),
         |events| on_ours(events, move |db| ours::single_node(db.pool, events, Some(500), Done::Keep))),

@@ -24,9 +24,10 @@ use tokio::net::TcpListener;
 
 use super::ours::relayed;
 use crate::contender::Drained;
+use crate::processor::WEB_SERVER;
 
 /// How many requests are under way at once.
-const IN_FLIGHT: usize = 64;
+pub(super) const IN_FLIGHT: usize = 64;
 
 /// How long a server takes to answer.
 #[derive(Clone, Copy)]
@@ -50,9 +51,16 @@ impl Server {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").ok()?;
         listener.set_nonblocking(true).ok()?;
         let address = listener.local_addr().ok()?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-        std::thread::spawn(move || runtime.block_on(self.serve(listener)));
+        self.start_on(listener).ok()?;
         Some(address)
+    }
+
+    /// Serves, on a thread of its own, whoever comes to a listener that does not block.
+    pub(super) fn start_on(self, listener: std::net::TcpListener) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread = std::thread::Builder::new().name(WEB_SERVER.to_owned());
+        thread.spawn(move || runtime.block_on(self.serve(listener)))?;
+        Ok(())
     }
 
     async fn serve(self, listener: std::net::TcpListener) -> Result<()> {
@@ -82,9 +90,10 @@ fn order() -> Result<Event> {
     Ok(Event::of("OrderPlaced").aggregate("Order", "12345").json(&payload)?)
 }
 
-fn webhook(server: Server) -> Result<WebhookBuilder> {
-    let webhook = Webhook::to(format!("http://{}/hooks", server.address()?)).allow_network("127.0.0.0/8");
-    Ok(webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT))
+/// A signed webhook to a server here.
+pub(super) fn webhook(server: SocketAddr) -> WebhookBuilder {
+    let webhook = Webhook::to(format!("http://{server}/hooks")).allow_network("127.0.0.0/8");
+    webhook.secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").idle_connections(IN_FLIGHT)
 }
 
 /// The client by itself: the same body again and again.
@@ -108,7 +117,7 @@ pub(super) async fn raw_client(events: u32, server: Server) -> Result<Drained> {
 
 /// The webhook by itself, without an outbox.
 pub(super) async fn handler(events: u32) -> Result<Drained> {
-    let (webhook, event) = (webhook(Server::AtOnce)?.build()?, order()?);
+    let (webhook, event) = (webhook(Server::AtOnce.address()?).build()?, order()?);
     side_by_side(events, move || {
         let (webhook, event) = (webhook.clone(), event.clone());
         async move {
@@ -122,12 +131,13 @@ pub(super) async fn handler(events: u32) -> Result<Drained> {
 
 /// The outbox, with a webhook for a handler that sends an event in each request.
 pub(super) async fn single_node(pool: PgPool, events: u32, server: Server) -> Result<Drained> {
-    relay(pool, events, webhook(server)?.build()?).await
+    relay(pool, events, webhook(server.address()?).build()?).await
 }
 
 /// The same with as many events in a request as are under way.
 pub(super) async fn single_node_batched(pool: PgPool, events: u32) -> Result<Drained> {
-    let webhook = webhook(Server::AtOnce)?.batched(IN_FLIGHT, Duration::from_millis(1)).build()?;
+    let webhook = webhook(Server::AtOnce.address()?);
+    let webhook = webhook.batched(IN_FLIGHT, Duration::from_millis(1)).build()?;
     relay(pool, events, webhook).await
 }
 

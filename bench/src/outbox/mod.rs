@@ -10,6 +10,7 @@ mod latency;
 mod mariadb;
 pub(crate) mod memory;
 mod ours;
+mod outage;
 mod raw;
 mod raw_tokio_postgres;
 mod schema;
@@ -47,8 +48,10 @@ pub(crate) enum Part {
     Sqlite,
     /// From PostgreSQL to Kafka, against claiming and producing by hand.
     Kafka,
-    /// From PostgreSQL to a web server, against a client alone.
+    /// From PostgreSQL to a web server, against a client alone and a raw loop.
     Http,
+    /// A backlog whose target is away, beside a route that flows, and what happens when the target is back.
+    Outage,
 }
 
 pub(crate) async fn run(options: &Options<Part>) -> Result<()> {
@@ -56,7 +59,7 @@ pub(crate) async fn run(options: &Options<Part>) -> Result<()> {
     let mut report = options.report("outbox");
     look_at_servers(options, &mut report.machine).await?;
     for round in 1..=options.rounds {
-        drain_all(contenders::ALL, options, round, &mut report).await?;
+        drain_all(contenders::ALL, options, Some(contenders::HTTP), round, &mut report).await?;
     }
     for round in 1..=options.rounds {
         measure_the_rest(options, round, &mut report).await?;
@@ -72,6 +75,9 @@ async fn measure_the_rest(options: &Options<Part>, round: usize, report: &mut Re
     if options.has(Part::Append) {
         append::measure(round, report).await?;
     }
+    if options.has(Part::Outage) {
+        outage::measure(options, round, report).await?;
+    }
     if options.has(Part::Memory) {
         memory::measure(options.events, round, report).await?;
     }
@@ -79,9 +85,9 @@ async fn measure_the_rest(options: &Options<Part>, round: usize, report: &mut Re
 }
 
 async fn look_at_servers(options: &Options<Part>, machine: &mut Machine) -> Result<()> {
-    use Part::{Append, Backlog, Http, Kafka, Latency, Mariadb, Memory, Peers, Schema, Snapshot, Sqlite};
-    let on_postgres = [Backlog, Peers, Snapshot, Schema, Latency, Append, Memory, Kafka, Http];
-    if on_postgres.iter().any(|part| options.has(*part)) {
+    use Part::{Mariadb, Sqlite};
+    let on_postgres = Part::value_variants().iter().filter(|part| !matches!(part, Mariadb | Sqlite));
+    if on_postgres.into_iter().any(|part| options.has(*part)) {
         let database = postgres::Fresh::create().await?;
         machine.ask_postgres(&database.pool).await?;
         database.drop().await?;

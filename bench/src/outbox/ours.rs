@@ -64,7 +64,11 @@ pub(super) async fn relayed<DB: Supported>(
     closed(outbox, start, events).await
 }
 
-async fn closed<DB: Supported>(outbox: Outbox<DB>, start: Instant, events: u32) -> Result<Drained> {
+pub(super) async fn closed<DB: Supported>(
+    outbox: Outbox<DB>,
+    start: Instant,
+    events: u32,
+) -> Result<Drained> {
     outbox.close().await?;
     let took = start.elapsed();
     let census = outbox.store().census(u32::MAX).await?;

@@ -40,7 +40,7 @@ pub(crate) async fn run(options: &Options<Part>) -> Result<()> {
     let mut report = options.report("queue");
     look_at_servers(&mut report.machine).await?;
     for round in 1..=options.rounds {
-        drain_all(contenders::ALL, options, round, &mut report).await?;
+        drain_all(contenders::ALL, options, None, round, &mut report).await?;
     }
     for round in 1..=options.rounds {
         if options.has(Part::Latency) {

@@ -34,6 +34,12 @@ pub(crate) enum Unit {
     Milliseconds,
     #[serde(rename = "MiB")]
     Mebibytes,
+    #[serde(rename = "µs")]
+    Microseconds,
+    #[serde(rename = "rows/s")]
+    RowsPerSecond,
+    #[serde(rename = "MB/min")]
+    MegabytesPerMinute,
 }
 
 /// What one contender showed, a value per round.
@@ -121,14 +127,17 @@ impl Unit {
             Self::CommitsPerSecond => "commits/s",
             Self::Milliseconds => "ms",
             Self::Mebibytes => "MiB",
+            Self::Microseconds => "µs",
+            Self::RowsPerSecond => "rows/s",
+            Self::MegabytesPerMinute => "MB/min",
         }
     }
 
     fn show(self, value: f64) -> String {
         match self {
             Self::EventsPerSecond | Self::CommitsPerSecond => thousands(value),
-            Self::Milliseconds => format!("{value:.3}"),
-            Self::Mebibytes => format!("{value:.1}"),
+            Self::Milliseconds | Self::RowsPerSecond | Self::MegabytesPerMinute => format!("{value:.3}"),
+            Self::Mebibytes | Self::Microseconds => format!("{value:.1}"),
         }
     }
 }

@@ -30,7 +30,7 @@ config! {
         /// How long it stays open before it lets probes through.
         wait_in_open: Duration = Duration::from_secs(60)
             => "wait-duration-in-open-state-ms": one(ValueKind::MILLIS);
-        /// How many probes decide whether it closes.
+        /// How many probes are let through, and decide whether it closes. Of a target, one that succeeds closes it.
         half_open_calls: u32 = 5
             => "permitted-number-of-calls-in-half-open-state": one(ValueKind::AT_LEAST_ONE);
     }

@@ -77,9 +77,9 @@ impl Add<Duration> for Tick {
     }
 }
 
-/// The moment that comes so long after another; none if no calendar has it.
+/// The moment that comes so long after another, cut to microseconds; none if no calendar has it.
 pub fn after(moment: Timestamp, span: Duration) -> Option<Timestamp> {
-    moment.checked_add_signed(TimeDelta::from_std(span).ok()?)
+    moment.checked_add_signed(TimeDelta::from_std(span).ok()?).map(to_micros)
 }
 
 /// Cuts a moment to the microseconds that databases keep, so that what was written equals what is read.

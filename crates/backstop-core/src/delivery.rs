@@ -49,10 +49,10 @@ impl Delivery {
         self
     }
 
-    /// The same on its way from a component to a handler.
-    pub fn on_its_way(mut self, component: &Arc<str>, route: &Arc<str>) -> Self {
-        (self.component, self.route) = (component.clone(), route.clone());
-        self
+    /// The first delivery of an event that comes from a component and goes to a route.
+    pub fn on_its_way(event: Event, component: &Arc<str>, route: &Arc<str>) -> Self {
+        let since = event.occurred_at();
+        Self { event, attempt: 1, component: component.clone(), route: route.clone(), since }
     }
 }
 

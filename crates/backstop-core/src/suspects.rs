@@ -53,7 +53,9 @@ impl Suspects {
 
     /// It has succeeded.
     pub fn clear(&mut self, id: &str) {
-        self.0.remove(id);
+        if !self.0.is_empty() {
+            self.0.remove(id);
+        }
     }
 }
 

@@ -281,13 +281,15 @@ impl Permit {
         let why = tokio::select! {
             answer = &mut request => return answer,
             why = lost => why,
-            () = tokio::time::sleep(OVERDUE - LOST) => format!("no answer for {} s", OVERDUE.as_secs()),
+            () = tokio::time::sleep(OVERDUE.saturating_sub(LOST)) => {
+                format!("no answer for {} s", OVERDUE.as_secs())
+            }
         };
-        self.note_overdue(why);
+        self.note_overdue(&why);
         request.await
     }
 
-    fn note_overdue(&mut self, why: String) {
+    fn note_overdue(&mut self, why: &str) {
         let (target, clock) = (self.target.clone(), &self.target.0.clock);
         let mut availability = target.availability();
         self.is_overdue = availability.overdue(self.answered_before, why);

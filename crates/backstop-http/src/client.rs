@@ -63,6 +63,12 @@ pub(crate) fn pool(connector: Connector, response_head_bytes: usize, idle_connec
         .build(connector)
 }
 
+/// A request, and when its answer must be there.
+pub(crate) struct Posted {
+    deadline: Instant,
+    response: legacy::ResponseFuture,
+}
+
 /// Sends requests to one URL, over connections that are kept.
 pub(crate) struct Client {
     pool: Arc<Pool>,
@@ -75,14 +81,25 @@ impl Client {
         Self { pool, url, limits }
     }
 
-    pub(crate) async fn post(&self, headers: HeaderMap, body: Bytes) -> Exchange {
+    /// A request on its way. Nothing is sent before its [`answer`](Self::answer) is awaited.
+    pub(crate) fn post(&self, headers: HeaderMap, body: Bytes) -> Posted {
         let deadline = Instant::now() + self.limits.timeout;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.url.clone();
         *request.headers_mut() = headers;
-        match timeout_at(deadline, self.pool.request(request)).await {
-            Ok(Ok(response)) => Ok(self.read(response, deadline).await),
+        Posted { deadline, response: self.pool.request(request) }
+    }
+
+    pub(crate) async fn answer(&self, Posted { deadline, response }: Posted) -> Exchange {
+        match timeout_at(deadline, response).await {
+            Ok(Ok(response)) => {
+                let (mut answer, body) = of_head(response);
+                if !body.is_end_stream() {
+                    self.read(body, deadline, &mut answer).await;
+                }
+                Ok(answer)
+            }
             Ok(Err(error)) => Err(unanswered(&error)),
             Err(_) => Err(Unanswered::Unavailable(format!("no answer within {:?}", self.limits.timeout))),
         }
@@ -90,19 +107,22 @@ impl Client {
 
     /// The status decides, whatever happens to the body. The body is read so that the connection can be used again;
     /// if it is too long or too slow, the connection is closed.
-    async fn read(&self, response: Response<Incoming>, deadline: Instant) -> Answer {
-        let (head, body) = response.into_parts();
-        let retry_after =
-            head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    async fn read(&self, body: Incoming, deadline: Instant, answer: &mut Answer) {
         let mut beginning = BytesMut::new();
-        if !body.is_end_stream() {
-            let reading = drain(body, self.limits.response_body_bytes, &mut beginning);
-            // Too slow is the same as too long: the connection is closed, and the answer stands.
-            let _ = timeout_at(deadline, reading).await;
+        let reading = drain(body, self.limits.response_body_bytes, &mut beginning);
+        // Too slow is the same as too long: the connection is closed, and the answer stands.
+        let _ = timeout_at(deadline, reading).await;
+        if !answer.status.is_success() {
+            answer.said = excerpt(&beginning);
         }
-        let said = if head.status.is_success() { String::new() } else { excerpt(&beginning) };
-        Answer { status: head.status, retry_after, said }
     }
+}
+
+/// What the head of a response says, and the body that follows it.
+fn of_head(response: Response<Incoming>) -> (Answer, Incoming) {
+    let (head, body) = response.into_parts();
+    let retry_after = head.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    (Answer { status: head.status, retry_after, said: String::new() }, body)
 }
 
 /// Reads a body to its end, or up to `limit` bytes, and keeps its beginning.

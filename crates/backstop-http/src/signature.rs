@@ -14,6 +14,9 @@ const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 /// How long a signature is, with what parts it from another: base64 of 32 bytes, and ` v1,`.
 const SIGNATURE_CHARS: usize = 48;
 
+/// How long the id of a message is: `msg_`, and 16 bytes in hexadecimal.
+const ID_CHARS: usize = 36;
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Reads base64 with and without its padding, since secrets are found both ways.
@@ -70,8 +73,12 @@ pub(crate) fn message_id<'a>(source: &str, event_ids: impl IntoIterator<Item = &
     add(source);
     event_ids.into_iter().for_each(add);
     let hash = hash.finish();
-    let digits = hash.as_ref()[..16].iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-    "msg_".chars().chain(digits.map(|digit| char::from(HEX[usize::from(digit)]))).collect()
+    let mut id = String::with_capacity(ID_CHARS);
+    id.push_str("msg_");
+    for byte in &hash.as_ref()[..16] {
+        id.extend([byte >> 4, byte & 0xf].map(|digit| char::from(HEX[usize::from(digit)])));
+    }
+    id
 }
 
 #[cfg(test)]

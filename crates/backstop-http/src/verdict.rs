@@ -24,9 +24,11 @@ pub(crate) fn judge(exchange: Exchange, now: Timestamp, longest: Duration) -> Ve
 
 fn of_status(answer: &Answer, wait: Option<Duration>) -> Verdict {
     let status = answer.status;
+    if status.is_success() {
+        return Verdict::Done;
+    }
     let class = format!("http-{}", status.as_u16());
     let failure = match status {
-        _ if status.is_success() => return Verdict::Done,
         StatusCode::TOO_MANY_REQUESTS => {
             return Verdict::Unavailable { class: "http-429", wait, why: message(answer) };
         }

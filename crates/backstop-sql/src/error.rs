@@ -311,6 +311,16 @@ pub enum Error {
         said: String,
     },
 
+    /// The ids of a queue's table come back once their rows are deleted.
+    #[error(
+        "the ids of table {table} come back once their rows are deleted, so that two events could have the same in the log; \
+         declare its id as INTEGER PRIMARY KEY AUTOINCREMENT, or give the queue a table of its own"
+    )]
+    ReusedIds {
+        /// The table.
+        table: String,
+    },
+
     /// A queue has no event with this id.
     #[error("the queue has no event {id}; it was never published, or its row was purged or deleted")]
     NotQueued {

@@ -14,6 +14,7 @@
 )]
 
 mod aside;
+mod burials;
 mod database;
 mod error;
 #[cfg(doctest)]
@@ -22,6 +23,7 @@ pub mod outbox;
 mod purge;
 pub mod queue;
 mod renewal;
+mod routes;
 #[cfg(feature = "sea-orm")]
 mod sea_orm;
 mod stores;

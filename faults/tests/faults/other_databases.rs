@@ -52,8 +52,8 @@ async fn a_node_killed_on_mariadb_leaves_nothing_behind() {
 /// killed three times, and started again on the same file; the system has let go of its lock.
 #[tokio::test]
 async fn a_node_killed_on_sqlite_goes_on_where_it_was_when_it_is_started_again() {
-    let _turn = Turn::beside().await;
     const LIVES: usize = 4;
+    let _turn = Turn::beside().await;
     let (database, folder) = (servers::sqlite(), servers::directory());
     let node = |name: &str| {
         Settings::new(name, &database.url(), folder.path().to_owned()).flag("--mode", "single").start()

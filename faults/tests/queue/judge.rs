@@ -98,11 +98,11 @@ impl Judge {
 
     /// Every event is in the log once, those that failed and no others as FAILED; what completed was handled, and nothing else
     /// was.
-    pub(crate) fn assert_each_ended_once(&self, expected: HashSet<u32>, failed: &[u32]) {
+    pub(crate) fn assert_each_ended_once(&self, expected: &HashSet<u32>, failed: &[u32]) {
         assert_eq!(self.left, 0, "events that have not ended");
         assert_eq!(self.ended.len(), expected.len(), "events in the log");
         let numbers: HashSet<_> = self.ended.iter().map(|ended| ended.number).collect();
-        assert_eq!(numbers, expected, "each once");
+        assert_eq!(&numbers, expected, "each once");
         for Ended { number, status, .. } in &self.ended {
             let fails = failed.contains(number);
             assert_eq!(status, if fails { "FAILED" } else { "COMPLETED" }, "{number}");

@@ -10,7 +10,6 @@ mod nodes;
 use std::time::Duration;
 
 use backstop_core::Event;
-use backstop_sql::connection::Connections;
 use backstop_sql::store::DatabaseKind;
 use backstop_sql::{Queue, Supported};
 use backstop_testkit::{eventually_within, servers};
@@ -65,7 +64,7 @@ async fn a_crowd<DB: Supported>(
     let struck = nodes.faults();
     nodes.close().await;
     let judge = Judge::of(&tables, folder.path()).await;
-    judge.assert_each_ended_once((0..total).collect(), &[]);
+    judge.assert_each_ended_once(&(0..total).collect(), &[]);
     judge.assert_never_handled(rolled_back.clone());
     // What a worker had handled and not yet recorded when it was struck: its handlers, and the results that it gathered.
     judge.assert_repeats_within(struck * (8 + 2_000));
@@ -150,7 +149,7 @@ async fn one_event_that_kills_its_worker_fails_and_the_499_others_complete() {
     .await;
     nodes.close().await;
     let judge = Judge::of(&tables, folder.path()).await;
-    judge.assert_each_ended_once((0..500).collect(), &[250]);
+    judge.assert_each_ended_once(&(0..500).collect(), &[250]);
     assert_eq!(judge.attempts_of(250), 3);
     assert!(
         judge.most_attempts_but(250) <= 2,
@@ -185,6 +184,6 @@ async fn what_a_killed_worker_held_is_handled_within_the_timeout_and_one_poll() 
     // The time-out, a renewal that came just before the end, one poll of a second, and time for a busy machine.
     assert!(took < Duration::from_secs(2 + 1 + 5), "{took:?}");
     next.close().await;
-    Judge::of(&tables, folder.path()).await.assert_each_ended_once((0..8).collect(), &[]);
+    Judge::of(&tables, folder.path()).await.assert_each_ended_once(&(0..8).collect(), &[]);
     queue.close().await.unwrap();
 }

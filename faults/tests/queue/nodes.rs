@@ -16,7 +16,7 @@ pub(crate) struct Nodes {
     url: String,
     folder: PathBuf,
     flags: Vec<String>,
-    nodes: Vec<Node>,
+    running: Vec<Node>,
     started: usize,
     next: usize,
     faults: usize,
@@ -32,10 +32,10 @@ impl Nodes {
     pub(crate) async fn start(url: &str, folder: &Path, count: usize, flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let (url, folder) = (url.to_owned(), folder.to_owned());
-        let mut nodes = Self { url, folder, flags, nodes: Vec::new(), started: 0, next: 0, faults: 0 };
+        let mut nodes = Self { url, folder, flags, running: Vec::new(), started: 0, next: 0, faults: 0 };
         for _ in 0..count {
             let node = nodes.start_one().await;
-            nodes.nodes.push(node);
+            nodes.running.push(node);
         }
         nodes
     }
@@ -72,16 +72,16 @@ impl Nodes {
     pub(crate) async fn kill_and_restart(&mut self) {
         self.faults += 1;
         let place = self.take_turn();
-        self.nodes[place].signal(Signal::KILL);
-        let _ = self.nodes[place].process.wait().await;
-        self.nodes[place] = self.start_one().await;
+        self.running[place].signal(Signal::KILL);
+        let _ = self.running[place].process.wait().await;
+        self.running[place] = self.start_one().await;
     }
 
     /// Freezes one, and wakes it after a while.
     pub(crate) fn freeze(&mut self, how_long: Duration) {
         self.faults += 1;
         let place = self.take_turn();
-        let Some(pid) = self.nodes[place].pid() else { return };
+        let Some(pid) = self.running[place].pid() else { return };
         let _ = kill_process(pid, Signal::STOP);
         tokio::spawn(async move {
             tokio::time::sleep(how_long).await;
@@ -90,28 +90,28 @@ impl Nodes {
     }
 
     fn take_turn(&mut self) -> usize {
-        self.next = (self.next + 1) % self.nodes.len();
+        self.next = (self.next + 1) % self.running.len();
         self.next
     }
 
     /// Starts another in the place of each that has died.
     pub(crate) async fn restart_the_dead(&mut self) {
-        for place in 0..self.nodes.len() {
-            if self.nodes[place].process.try_wait().unwrap().is_some() {
-                self.nodes[place] = self.start_one().await;
+        for place in 0..self.running.len() {
+            if self.running[place].process.try_wait().unwrap().is_some() {
+                self.running[place] = self.start_one().await;
             }
         }
     }
 
     pub(crate) fn kill_all(self) {
-        for node in &self.nodes {
+        for node in &self.running {
             node.signal(Signal::KILL);
         }
     }
 
     /// Lets all of them end in good order.
     pub(crate) async fn close(self) {
-        for mut node in self.nodes {
+        for mut node in self.running {
             node.signal(Signal::CONT);
             if node.ears.write_all(b"close\n").await.is_err() {
                 continue;

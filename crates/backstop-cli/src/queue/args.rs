@@ -69,18 +69,8 @@ pub(crate) struct One {
 
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
-    /// The events, by their ids.
-    #[arg(value_name = "ID")]
-    pub(crate) ids: Vec<i64>,
-    /// All failed events, or all that the filter leaves; with --stuck, all that are stuck.
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) all: bool,
-    /// Those that are stuck, and not those that have failed.
-    #[arg(long, conflicts_with = "ids")]
-    pub(crate) stuck: bool,
-    /// Also those of the events named that are being handled: they are handled twice, and the first result is ignored.
-    #[arg(long)]
-    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) named: Named,
     #[command(flatten)]
     pub(crate) which: Which,
     #[command(flatten)]
@@ -100,6 +90,23 @@ pub(crate) struct Requeue {
     /// What was done as a JSON object on standard output, for other programs.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What is changed must be named, here or by a filter.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// The events, by their ids.
+    #[arg(value_name = "ID")]
+    pub(crate) ids: Vec<i64>,
+    /// All failed events, or all that the filter leaves; with --stuck, all that are stuck.
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) all: bool,
+    /// Those that are stuck, and not those that have failed.
+    #[arg(long, conflicts_with = "ids")]
+    pub(crate) stuck: bool,
+    /// Also those of the events named that are being handled: they are handled twice, and the first result is ignored.
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

@@ -32,9 +32,10 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 
 async fn list(args: &args::List) -> anyhow::Result<()> {
     let (queue, operations) = open(&args.which).await?;
-    let mut meant = match args.stuck {
-        true => Meant::stuck(&operations, &args.matching).await?,
-        false => Meant::of_status(args.status, &args.matching),
+    let mut meant = if args.stuck {
+        Meant::stuck(&operations, &args.matching).await?
+    } else {
+        Meant::of_status(args.status, &args.matching)
     };
     let mut output = Output::new();
     let (mut shown, mut left) = (0, args.limit.unwrap_or(u64::MAX));
@@ -64,7 +65,7 @@ async fn counts(args: &args::List) -> anyhow::Result<()> {
     let counts: Counts = operations.counts().await?;
     let mut output = Output::new();
     if args.json {
-        output.line(&shown::counts_as_json(&queue.name, &counts)?)?;
+        output.line(&shown::counts_as_json(&queue.name, &counts))?;
     } else {
         for line in shown::counts_as_lines(&counts) {
             output.line(&line)?;

@@ -8,7 +8,7 @@ use backstop_core::operate::AUDIT;
 use backstop_sql::queue::{Listed, Operations, Requeued, Status, Whereabouts};
 use serde_json::json;
 
-use super::args::{Matching, Requeue};
+use super::args::{Matching, Named, Requeue};
 use super::meant::Meant;
 use super::{nowhere, open};
 use crate::config::settings::Queue;
@@ -19,11 +19,11 @@ use crate::signals::asked_to_end;
 use crate::table::operator;
 
 pub(super) async fn run(args: &Requeue) -> anyhow::Result<()> {
-    let Requeue { ids, all, stuck, matching, .. } = args;
+    let Requeue { named: Named { ids, all, stuck, force }, matching, .. } = args;
     if ids.is_empty() && !all && !stuck && *matching == Matching::default() {
         bail!("say which events to requeue: their ids, a filter such as --type, --stuck, or --all");
     }
-    if args.force && ids.is_empty() {
+    if *force && ids.is_empty() {
         bail!("--force is for events that you name by their ids: each is handled twice if its worker lives");
     }
     let (queue, operations) = open(&args.which).await?;
@@ -42,9 +42,10 @@ pub(super) async fn run(args: &Requeue) -> anyhow::Result<()> {
     if !args.dry_run && wanted > 0 && !is_wanted(&format!("requeue {what}"), args.yes)? {
         bail!("nothing was changed");
     }
-    let changed = match args.dry_run || wanted == 0 {
-        true => 0,
-        false => change(args, meant, wanted, &queue, &operations).await?,
+    let changed = if args.dry_run || wanted == 0 {
+        0
+    } else {
+        change(args, meant, wanted, &queue, &operations).await?
     };
     if args.json {
         let told = json!({
@@ -75,7 +76,7 @@ async fn find(
     refused: &mut u64,
 ) -> anyhow::Result<Vec<Listed>> {
     let mut meant = Vec::new();
-    for id in args.ids.iter().copied().collect::<BTreeSet<_>>() {
+    for id in args.named.ids.iter().copied().collect::<BTreeSet<_>>() {
         let (Some(found), Some(state)) = (operations.find(id).await?, operations.why(id).await?) else {
             eprintln!("{}", nowhere(id, queue));
             *refused += 1;
@@ -84,7 +85,7 @@ async fn find(
         let why_not = match state {
             _ if !args.matching.includes(&found.listed) => Some("; it does not match the filter"),
             Whereabouts::Failed { .. } | Whereabouts::Stuck { .. } => None,
-            Whereabouts::Handled { .. } if args.force => None,
+            Whereabouts::Handled { .. } if args.named.force => None,
             Whereabouts::Handled { .. } => {
                 Some("; requeued now, it would be handled twice: say --force to do it anyway")
             }
@@ -109,10 +110,10 @@ async fn change(
     queue: &Queue,
     operations: &Operations,
 ) -> anyhow::Result<u64> {
-    let (by, force) = (operator(), args.force);
-    let (ids, matching) = (&args.ids, &args.matching);
+    let (by, matching) = (operator(), &args.matching);
+    let Named { ids, stuck, force, .. } = &args.named;
     // Before the first change: whoever kills it half-way leaves this line at least.
-    tracing::info!(target: AUDIT, by, queue = queue.name, ?ids, ?matching, args.stuck, force, wanted, "begins requeueing events");
+    tracing::info!(target: AUDIT, by, queue = queue.name, ?ids, ?matching, stuck, force, wanted, "begins requeueing events");
     let mut changed = 0;
     let ended = tokio::select! {
         ended = in_batches(args, meant, wanted, operations, &mut changed) => Some(ended),
@@ -141,7 +142,7 @@ async fn in_batches(
     operations: &Operations,
     changed: &mut u64,
 ) -> anyhow::Result<()> {
-    let mut pace = Pace::new();
+    let mut progress = Pace::new();
     let batch = u64::from(args.rate.unwrap_or(u32::MAX));
     while left > 0 {
         let page = meant.next(operations, left.min(batch)).await?;
@@ -149,10 +150,10 @@ async fn in_batches(
             break; // somebody else was faster
         }
         let ids: Vec<_> = page.iter().map(|listed| listed.id).collect();
-        let Requeued { processing, failed } = operations.requeue(&ids, args.force).await?;
+        let Requeued { processing, failed } = operations.requeue(&ids, args.named.force).await?;
         *changed += processing + failed;
         left -= ids.len() as u64;
-        if pace.is_due() {
+        if progress.is_due() {
             eprintln!("{changed} requeued …");
         }
         if let (Some(rate), true) = (args.rate, left > 0) {

@@ -63,6 +63,11 @@ async fn a_target_that_was_gone_is_enabled_and_gets_its_events() {
         format!("webhook  orders: OrderPlaced (Order) → {origin}  degraded  disabled; its events wait");
     assert!(listed.starts_with(&line), "{listed}");
     assert_eq!(orders.row("o-1").await, (0, 0), "as it was, and no attempt is counted");
+    let why = daemon.wait_for(|| {
+        let why = place.run(&["outbox", "why", "o-1", "--url", &to]).with(0).said;
+        why.contains("its route Order/OrderPlaced is held").then_some(why)
+    });
+    assert!(!why.contains("next probe") && why.contains("`backstop target enable`"), "{why}");
 
     receiver.answer(200);
     let enable =

@@ -1,6 +1,7 @@
 //! Queues in the daemon: a file becomes queues, and events that any program inserts are handled.
 
-use backstop_sql::queue::Status;
+use backstop_admin::{Role, Token};
+use backstop_sql::queue::{Filter, Status};
 use backstop_testkit::eventually;
 use backstop_testkit::proxy::Proxy;
 use backstop_testkit::servers::postgres;
@@ -19,7 +20,7 @@ fn total(daemon: &Daemon, name: &str) -> u64 {
 async fn last(jobs: &Jobs) -> i64 {
     let mut last = 0;
     for status in Status::ALL {
-        let listed = jobs.operations.list(status, &Default::default(), 1_000).await.unwrap();
+        let listed = jobs.operations.list(status, &Filter::default(), 1_000).await.unwrap();
         last = listed.iter().map(|listed| listed.id).max().unwrap_or_default().max(last);
     }
     last
@@ -99,6 +100,37 @@ server: {{address: '127.0.0.1:0'}}
     let entry: serde_json::Value = serde_json::from_str(&listed.said).unwrap();
     assert_eq!((&entry["event"]["id"], &entry["event"]["source"]), (&"2".into(), &"/queue/jobs".into()));
     daemon.end("-TERM").with(0);
+}
+
+#[tokio::test]
+async fn an_operator_requeues_through_the_api_of_a_running_daemon_and_it_is_on_record() {
+    let jobs = on_sqlite().await.unwrap();
+    let tokens = [("hands", Role::Operator, "do"), ("eyes", Role::Viewer, "see")];
+    let token = |(name, role, text): (&str, Role, &str)| {
+        let word = if role == Role::Operator { "operator" } else { "viewer" };
+        format!("{{name: {name}, role: {word}, sha256: {}}}", Token::of(name, role, text).hash_in_hex())
+    };
+    let tokens = tokens.map(token).join(", ");
+    let settings =
+        crate::jobs::SETTINGS.replace("'127.0.0.1:0'", &format!("'127.0.0.1:0', tokens: [{tokens}]"));
+    std::fs::write(jobs.place.file("backstop.yaml"), settings).unwrap();
+    jobs.fill().await;
+    let daemon = jobs.place.serve();
+    let ask = |token: &str, operation: &str| {
+        let headers = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
+        let body =
+            format!(r#"{{"kind":"queue","name":"jobs","operation":"{operation}","ids":["2","6","404"]}}"#);
+        daemon.send("POST", "/api/v1/operations", &headers, &body)
+    };
+    assert_eq!(ask("see", "replay").0, 403);
+    assert_eq!(ask("do", "discard").0, 409, "nothing is deleted from a queue by id");
+    let (code, answer) = ask("do", "replay");
+    assert!(code == 200 && answer.contains("1 of 3 events are set back to PENDING"), "{answer}");
+    eventually("handled", async || jobs.row(6).await == Some((Status::Completed, 1))).await;
+    assert_eq!(jobs.row(2).await, Some((Status::Processing, 1)), "somebody handles it");
+    let ended = daemon.end("-TERM").with(0);
+    let audited = |line: &str| line.contains("backstop::audit") && line.contains("by=\"hands\"");
+    assert!(ended.complained.lines().any(audited), "{}", ended.complained);
 }
 
 // The proxy runs beside a test that waits.

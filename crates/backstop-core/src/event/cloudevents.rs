@@ -81,8 +81,16 @@ pub enum CloudEventError {
 /// ```
 pub fn to_json(event: &Event, source: &str) -> Result<String, CloudEventError> {
     let attributes = attributes(event, source)?;
-    Ok(serde_json::to_string(&Outgoing { attributes, payload_json: event.payload_json() })?)
+    let payload_json = event.payload_json();
+    let attributes_bytes: usize =
+        attributes.iter().map(|(name, value)| name.len() + value.len() + QUOTES).sum();
+    let mut text = Vec::with_capacity(attributes_bytes + payload_json.len() + r#"{"data":}"#.len());
+    serde_json::to_writer(&mut text, &Outgoing { attributes, payload_json })?;
+    String::from_utf8(text).map_err(|error| <serde_json::Error as serde::ser::Error>::custom(error).into())
 }
+
+/// What an attribute has around its name and its value.
+const QUOTES: usize = r#""":"","#.len();
 
 /// The attributes of an event as text, without its data: what a binding writes as headers.
 ///

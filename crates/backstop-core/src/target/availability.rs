@@ -143,12 +143,12 @@ impl Availability {
 
     /// A request has been waiting long for its answer. If others are answered meanwhile, that says nothing. Tells whether it
     /// does.
-    pub(super) fn overdue(&mut self, answered_before: u64, why: String) -> bool {
+    pub(super) fn overdue(&mut self, answered_before: u64, why: &str) -> bool {
         if self.answered > answered_before {
             return false;
         }
         self.overdue += 1;
-        self.trouble = Some(redacted(&why).into_owned());
+        self.trouble = Some(redacted(why).into_owned());
         true
     }
 
@@ -258,10 +258,10 @@ impl Availability {
             return;
         }
         self.answered += 1;
-        for id in request.ids {
-            self.counted.remove(id);
-            self.suspects.clear(id);
+        if !self.counted.is_empty() {
+            request.ids.iter().for_each(|id| _ = self.counted.remove(id));
         }
+        request.ids.iter().for_each(|id| self.suspects.clear(id));
         // An answer from before the circuit opened does not say why it is open.
         if self.breaker.state() != State::Open {
             (self.trouble, self.misses, self.overdue) = (None, 0, 0);

@@ -17,15 +17,15 @@ use backstop_core::retry::{Policy, SharedPolicy};
 
 #[cfg(doc)]
 use super::Outbox;
-use super::burials::Burials;
 use super::config::Config;
 use super::dispatcher::unfailing;
 use super::hook::{Hook, Hooks};
 use super::in_flight::{InFlight, Tracker};
 use super::mode::{Delivering, Mode, MultiNode, Tunable};
 use super::purge::{self, Purger};
-use super::registry::{BoundHandler, Registry};
+use crate::burials::Burials;
 use crate::connection::Connections;
+use crate::routes::registry::{BoundHandler, Registry};
 use crate::store::{Done, Store};
 use crate::{Error, Supported};
 

@@ -15,18 +15,18 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::burials::Burials;
 use super::claims::Renewer;
 use super::feed::{Feed, Limits, Offer, Queued, Queues, Source, Waiting};
-use super::held::HeldRoutes;
 use super::lease::{Lease, Leases};
 use super::ledger::Readiness;
-use super::registry::Registry;
 use super::settler::{self, Settled, Settler};
 use crate::Error;
+use crate::burials::Burials;
+use crate::outbox::HeldRoutes;
+use crate::routes::registry::Registry;
 use crate::store::Store;
 
-pub(super) use settings::unfailing;
+pub(crate) use settings::unfailing;
 pub use settings::{Config, Settings};
 
 /// How long `close` still waits when the drain time-out is over: for aborted handlers, and for the results of the
@@ -256,10 +256,11 @@ impl Delivering {
         let Some(route) = self.registry.route(event.aggregate_type(), event.event_type()) else {
             return Err(unroutable(event));
         };
-        let delivery = Delivery::first(event.clone()).attempt(queued.attempts.saturating_add(1));
+        let delivery = Delivery::on_its_way(event.clone(), &self.component, &route.name)
+            .attempt(queued.attempts.saturating_add(1));
         self.metrics.dispatch_wait.record(queued.waited(SystemClock.now()));
         let began = SystemClock.ticks();
-        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        let answer = call(&route.handler, delivery).await;
         self.metrics.dispatch_duration.record(SystemClock.ticks().since(began));
         route.answered(event.id(), &answer);
         answer

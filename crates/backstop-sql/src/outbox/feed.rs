@@ -10,8 +10,9 @@ use backstop_core::{Event, Timestamp, telemetry};
 use tokio::sync::{Notify, Semaphore};
 
 use super::gate::Gate;
-use super::held::HeldRoutes;
 use super::lease::{Lease, Leases};
+use crate::outbox::HeldRoutes;
+use crate::routes::held::Asked;
 use crate::store::Claim;
 
 /// Where a queued event comes from.
@@ -41,6 +42,16 @@ pub struct Queued {
     pub due_at: Option<Timestamp>,
     /// Whether it is to find out if its route, which is held, can be opened.
     pub(super) probe: bool,
+}
+
+impl Asked for Queued {
+    fn event(&self) -> &Event {
+        &self.event
+    }
+
+    fn is_probe(&self) -> bool {
+        self.probe
+    }
 }
 
 impl Queued {

@@ -65,7 +65,7 @@ impl Gate {
 
     /// Waits while it is shut. False if nothing is delivered any more because the dispatcher closes.
     pub(super) async fn opens(&self) -> bool {
-        loop {
+        while self.is_shut() {
             let opened = self.opened.notified();
             tokio::pin!(opened);
             // Registered before the question, so that no opening is missed between the two.
@@ -80,6 +80,7 @@ impl Gate {
                 (true, false) => opened.await,
             }
         }
+        true
     }
 
     /// Ends the waiting of those who wait for it to open: it will not.

@@ -91,8 +91,11 @@ impl Tracker for InFlight {
 
     fn release(&self, hold: &Hold) {
         let holds = &mut self.lock().holds;
-        if holds.get(&hold.id).is_some_and(|(token, _)| *token == hold.token) {
-            holds.remove(&hold.id);
+        // Somebody else's is put back, which is rare.
+        if let Some((id, held)) = holds.remove_entry(&hold.id)
+            && held.0 != hold.token
+        {
+            holds.insert(id, held);
         }
     }
 

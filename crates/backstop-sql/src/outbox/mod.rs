@@ -86,7 +86,6 @@
 //! ```
 
 mod builder;
-pub(crate) mod burials;
 mod claims;
 mod config;
 mod dead;
@@ -94,7 +93,6 @@ pub mod dispatcher;
 mod feed;
 mod gate;
 mod guard;
-pub(crate) mod held;
 mod hook;
 mod hot_path;
 mod in_flight;
@@ -103,7 +101,6 @@ mod ledger;
 mod mode;
 pub mod poller;
 pub mod purge;
-pub(crate) mod registry;
 pub(crate) mod report;
 mod sampling;
 mod settler;
@@ -124,6 +121,7 @@ use crate::store::Store;
 use crate::wake_up::{WakeOthers, WakeUpLoops, WakeUps};
 use crate::{BoxFuture, Error, Supported};
 
+pub use crate::routes::registry::{BoundHandler, Registry};
 pub use backstop_core::interceptor::{self, Interceptor};
 pub use builder::Builder;
 pub(crate) use builder::recorded;
@@ -138,10 +136,13 @@ pub use in_flight::{Hold, InFlight, Tracker};
 pub use mode::{Delivering, Mode, MultiNode, Ordered, SingleNode, Tunable, WriterOnly};
 pub use poller::{PollHandler, Poller};
 pub use purge::{Purge, Purger, StorePurger};
-pub use registry::{BoundHandler, Registry};
 pub use transaction::Transaction;
 pub use whereabouts::{ClaimedBy, EventState, Failed, Whereabouts};
 pub use writer::{Appended, Writer};
+
+/// The routes that an outbox holds, and how it probes them: behind the place of the last probe.
+type HeldRoutes = crate::routes::held::HeldRoutes<store::Place>;
+type Probe = crate::routes::held::Probe<store::Place>;
 
 use guard::Guard;
 use hot_path::HotPath;

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::claims::{self, Locking};
 use super::feed::{Feed, Offer, Queued};
-use super::held::HeldRoutes;
+use crate::outbox::HeldRoutes;
 use crate::store::{Claim, Order, Store};
 use crate::wake_up::WakeOthers;
 use crate::{BoxFuture, Error};

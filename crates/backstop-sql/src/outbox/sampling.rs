@@ -9,9 +9,9 @@ use backstop_core::inspect::{Count, Route};
 use backstop_core::lifecycle::Lifecycle;
 use backstop_core::{Clock, Shutdown, SystemClock, Timestamp, look, telemetry};
 
-use super::held::HeldRoutes;
-use super::registry::Registry;
 use crate::Error;
+use crate::outbox::HeldRoutes;
+use crate::routes::registry::Registry;
 use crate::store::{At, Sample, Status, Store};
 
 /// Of each status so many rows are counted at most. They are read by an index, but each is fetched from the table for its

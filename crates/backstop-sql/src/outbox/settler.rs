@@ -47,17 +47,29 @@ const SWALLOWED: &str =
 #[derive(Debug)]
 pub(super) struct Settled {
     settle: Settle,
+    /// None if it is done, since nothing is logged then.
+    named: Option<Named>,
+    created_at: Timestamp,
+    lease: Lease,
+}
+
+/// An event as the log names it.
+#[derive(Debug)]
+struct Named {
     event_type: String,
     aggregate_type: String,
     aggregate_id: Option<String>,
-    created_at: Timestamp,
-    lease: Lease,
 }
 
 impl Settled {
     pub(super) fn new(queued: Queued, settlement: Settlement, lease: Lease) -> Self {
         lease.settling();
         let Queued { event, attempts, claim, generation, .. } = queued;
+        let named = (settlement != Settlement::Done).then(|| Named {
+            event_type: event.event_type().to_owned(),
+            aggregate_type: event.aggregate_type().to_owned(),
+            aggregate_id: event.aggregate_id().map(str::to_owned),
+        });
         Self {
             settle: Settle {
                 id: event.id().to_owned(),
@@ -66,9 +78,7 @@ impl Settled {
                 generation,
                 settlement,
             },
-            event_type: event.event_type().to_owned(),
-            aggregate_type: event.aggregate_type().to_owned(),
-            aggregate_id: event.aggregate_id().map(str::to_owned),
+            named,
             created_at: event.occurred_at(),
             lease,
         }
@@ -169,7 +179,8 @@ impl Writing {
                 );
             }
             for settled in batch.drain(..) {
-                match refused.remove(&settled.settle.id) {
+                let error = if refused.is_empty() { None } else { refused.remove(&settled.settle.id) };
+                match error {
                     // Still in our hands: it was handled, and would be handled again.
                     Some(error) if !self.closing.has_begun() => self.stuck.add(settled, error),
                     _ if settled.may_be_told() => settled.lease.end(),
@@ -401,7 +412,10 @@ impl Writing {
 
     /// Logs one settlement. Never the payload.
     fn log(&self, settled: &Settled) {
-        let Settled { settle, event_type, aggregate_type, aggregate_id, .. } = settled;
+        let Settled { settle, named: Some(Named { event_type, aggregate_type, aggregate_id }), .. } = settled
+        else {
+            return;
+        };
         let (event_id, attempt) = (&settle.id, settle.attempts.unwrap_or_default() + 1);
         match &settle.settlement {
             Settlement::Deferred { .. } if self.strict_order => tracing::warn!(

@@ -96,22 +96,22 @@ impl Writer {
         }
         let events = in_current_trace(events);
         let events = if events.is_empty() { events } else { self.hooks.before_write(events)? };
-        let (mut writing, waiting) = (None, self.waiting(&events));
+        let (mut writing, held) = (None, self.held(&events));
         if !events.is_empty() {
             // A claim that a row is born with counts from here: the database's answer may take any time.
             let since = SystemClock.ticks();
-            let born = self.born.clone().map(|born| Born { except: waiting.clone(), ..born });
+            let born = self.born.clone().map(|born| Born { except: held.clone(), ..born });
             self.store.insert(connection, &events, born.as_ref()).await?;
             self.hooks.after_write(&events);
             if let Some(hot_path) = &self.hot_path {
-                writing = Some(hot_path.written(&events, &waiting, since).await);
+                writing = Some(hot_path.written(&events, &held, since).await);
             }
         }
-        Ok(Appended { events, writing, waiting, writer: self.clone() })
+        Ok(Appended { events, writing, held, writer: self.clone() })
     }
 
     /// The ids of those whose routes are held, where a claim on their rows would only have to be given back.
-    fn waiting(&self, events: &[Event]) -> HashSet<String> {
+    fn held(&self, events: &[Event]) -> HashSet<String> {
         let hot_path = self.hot_path.iter().filter(|_| self.born.is_some());
         hot_path.flat_map(|hot_path| hot_path.held(events)).map(|event| event.id().to_owned()).collect()
     }
@@ -152,7 +152,7 @@ pub struct Appended {
     /// Known to the hot path, where there is one.
     writing: Option<Writing>,
     /// The ids of those that wait in the table, since their routes were held.
-    waiting: HashSet<String>,
+    held: HashSet<String>,
     writer: Writer,
 }
 
@@ -210,8 +210,8 @@ impl Appended {
             metrics.append.add(events.len() as u64);
         }
         self.writer.hooks.after_commit(events);
-        if let Some(hot_path) = self.writer.hot_path.as_deref().filter(|_| !self.waiting.is_empty()) {
-            hot_path.left_to_the_poller(&self.waiting, events);
+        if let Some(hot_path) = self.writer.hot_path.as_deref().filter(|_| !self.held.is_empty()) {
+            hot_path.left_to_the_poller(&self.held, events);
         }
     }
 

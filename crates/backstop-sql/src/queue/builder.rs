@@ -106,7 +106,8 @@ impl<DB: Supported> Builder<DB> {
 
     /// Deletes events from the log that ended longer ago than the retention. Defaults to keeping everything.
     pub fn purge(mut self, settings: purge::Settings) -> Self {
-        self.config.purge = purge::Config { enabled: true, ..settings.config };
+        self.config.purge = settings.config;
+        self.config.purge.enabled = true;
         self
     }
 

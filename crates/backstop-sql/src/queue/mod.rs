@@ -245,14 +245,12 @@ impl<DB: Supported> Queue<DB> {
     pub async fn give_back(&self, claimed: &Claimed) -> Result<(), Error> {
         let Claim { id, attempt, .. } = claimed.claim;
         let rows = [PutBack::untouched(claimed.claim)];
-        match self.inner.tables.put_back(At::Database, &rows).await? {
-            0 => Err(Error::TakenOver { id, attempt }),
-            _ => {
-                self.inner.metrics.given_back.increment();
-                self.inner.wake();
-                Ok(())
-            }
+        if self.inner.tables.put_back(At::Database, &rows).await? == 0 {
+            return Err(Error::TakenOver { id, attempt });
         }
+        self.inner.metrics.given_back.increment();
+        self.inner.wake();
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ use backstop_core::telemetry;
 use super::table::{Filter, Found, Listed, Requeued, Status, Tables};
 use super::whereabouts::Whereabouts;
 use crate::database::{At, Database, Via};
+use crate::statement::Statement;
 use crate::stores::DatabaseKind;
 use crate::wake_up::{WakeOthers, WakeUps};
 use crate::{Error, Supported, TableName, Tls};
@@ -169,6 +170,12 @@ impl Operations {
             metrics.purge.add(purged);
         }
         Ok(purged)
+    }
+
+    /// The statements that a worker runs, for reading their plans.
+    #[doc(hidden)]
+    pub fn planned(&self, at: At, limit: u32) -> Vec<(&'static str, &'static str, Statement)> {
+        self.tables.planned(at, self.timeout, limit)
     }
 
     async fn wake(&self) {

@@ -14,7 +14,7 @@ use super::table::{Census, Filter, Listed, Sampled, Status, Tables};
 use super::worker::Running;
 use crate::Error;
 use crate::database::At;
-use crate::outbox::held::HeldRoutes;
+use crate::routes::held::HeldRoutes;
 
 /// So many events are read at most to tell how many of each type wait.
 const SAMPLE_CAP: u32 = 10_000;
@@ -220,7 +220,7 @@ async fn sample_until(shutdown: Shutdown, inner: Weak<Inner>) {
     while shutdown.interrupts(tokio::time::sleep(pause)).await.is_some() {
         let Some(inner) = inner.upgrade() else { return };
         let began = SystemClock.ticks();
-        if let Some(Err(error)) = shutdown.interrupts(inner.reporter.look()).await {
+        if let Some(Err(error)) = shutdown.interrupts(Box::pin(inner.reporter.look())).await {
             tracing::debug!(%error, "cannot sample the tables; trying again at the next interval");
         }
         pause = SystemClock.ticks().since(began).saturating_mul(COST).clamp(INTERVAL, LONGEST);

@@ -348,6 +348,28 @@ async fn a_claim_that_a_row_is_born_with_counts_from_before_the_insert() {
     assert_eq!(seen.load(Ordering::SeqCst), 1, "half of it was over, so it was renewed before");
 }
 
+/// One by one they would cost a statement for each event, and a node that is behind would fall behind even more.
+#[tokio::test]
+async fn claims_that_many_events_wait_for_are_renewed_together() {
+    let shop = Shop::open().await; // what counts here is this node's clock
+    let grace = Duration::from_secs(3);
+    let store = Arc::new(Slack { insert_takes: grace * 2 / 5, ..Slack::around(&shop) });
+    let recorder = Recording::new();
+    let outbox = Outbox::multi_node(shop.pool.clone())
+        .claim_locking(NEVER)
+        .hot_grace(grace)
+        .interval(NEVER)
+        .store(store.clone())
+        .on("Order", "OrderPlaced", recorder.clone())
+        .start()
+        .await
+        .unwrap();
+    commit(&outbox, orders(200)).await;
+    recorder.until_answered(200).await;
+    outbox.close().await.unwrap();
+    assert!((1..=3).contains(&store.renewals()), "{} renewals", store.renewals());
+}
+
 #[tokio::test]
 async fn a_renewal_that_is_swallowed_leaves_time_for_the_next() {
     let shop = Shop::open().await; // what counts here is this node's clock
@@ -378,8 +400,8 @@ database_suite! {
         let store = Arc::new(Slack { renewing: Renewing::PassedOver, ..Slack::around(&shop) });
         let gate = Slow::gated();
         let outbox = Outbox::multi_node(shop.pool.clone())
-            .claim_locking(NEVER)
-            .hot_grace(Duration::from_millis(60)) // and so a renewal every 20 ms
+            .claim_locking(Duration::from_secs(6)) // renewed when a third is over
+            .hot_grace(Duration::from_millis(60)) // and from then on every 20 ms
             .interval(NEVER)
             .worker_count(1)
             .store(store.clone())

@@ -29,6 +29,10 @@ async fn until_probed(line: &Line, times: u64) {
     eventually("probes", async || line.calls() >= before + times).await;
 }
 
+fn number(events: usize) -> i64 {
+    i64::try_from(events).unwrap()
+}
+
 fn assert_once(line: &Line, events: usize) {
     let counts = line.counts();
     assert_eq!(counts.len(), events);
@@ -151,7 +155,7 @@ database_suite! {
         until_probed(&line, 3).await;
         let taken = line.taken().len();
         eventually("those to be recorded", async || shop.noted().await.len() == taken).await;
-        assert_eq!(shop.untouched().await, 1_000 - taken as i64);
+        assert_eq!(shop.untouched().await, 1_000 - number(taken));
 
         line.plug(true);
         shop.until_done(1_000).await;
@@ -214,13 +218,13 @@ database_suite! {
         let single = shop.outbox().interval(interval).retry_policy(soon);
         let outbox = single.on("Order", "OrderPlaced", line.clone()).start().await.unwrap();
         let mut appended = flap(&outbox, &line, "single").await;
-        eventually_within(PATIENCE, "everything to arrive", async || shop.count(DONE).await == appended as i64).await;
+        eventually_within(PATIENCE, "everything to arrive", async || shop.count(DONE).await == number(appended)).await;
         outbox.close().await.unwrap();
 
         let multi = shop.node().interval(interval).retry_policy(soon);
         let outbox = multi.on("Order", "OrderPlaced", line.clone()).start().await.unwrap();
         appended += flap(&outbox, &line, "multi").await;
-        eventually_within(PATIENCE, "everything to arrive", async || shop.count(DONE).await == appended as i64).await;
+        eventually_within(PATIENCE, "everything to arrive", async || shop.count(DONE).await == number(appended)).await;
         outbox.close().await.unwrap();
         assert_once(&line, appended);
         assert_eq!(shop.count(DEAD).await, 0);

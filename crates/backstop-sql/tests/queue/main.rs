@@ -7,10 +7,13 @@
 mod fresh;
 
 mod abandoned;
+mod attacked;
 mod by_hand;
+mod faults;
 mod harness;
 mod held;
 mod operations;
+mod plans;
 mod publishing;
 mod schema;
 mod working;

@@ -1,5 +1,6 @@
 //! The tables: columns, names, indexes and defaults; tables of others that are adopted, and those that are refused.
 
+use backstop_core::{Clock as _, SystemClock};
 use backstop_sql::store::DatabaseKind;
 use backstop_sql::{Error, Queue};
 use sqlx::{MySql, Postgres};
@@ -37,7 +38,7 @@ database_suite! {
         let id = it.number("select id from events").await;
         let row = it.queued(id).await.unwrap();
         assert_eq!((row.status.as_str(), row.attempts, row.event_type), ("PENDING", 0, None));
-        let age = chrono::Utc::now() - row.created_at;
+        let age = SystemClock.now() - row.created_at;
         assert!(age.num_seconds().abs() < 60, "in UTC: {age}");
         assert_eq!(row.created_at, row.updated_at);
         for status in ["PENDING", "PROCESSING", "COMPLETED", "FAILED"] {

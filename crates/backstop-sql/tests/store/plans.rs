@@ -10,22 +10,20 @@ use backstop_sql::store::{
 
 use crate::harness::*;
 
-/// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
-/// and 1,000 that are dead.
-async fn fill(it: &Fresh<impl Database>) {
-    fill_with(it, [900_000, 300_000, 20_000, 1_000]).await;
-}
-
-/// The same with so many of each.
-async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]) {
-    let numbers = |last: i64| match it.kind {
+/// Numbers from 1 on, as a table.
+fn numbers(kind: DatabaseKind, last: i64) -> String {
+    match kind {
         DatabaseKind::Postgres => format!("(select generate_series(1, {last}) as n) as numbers"),
         DatabaseKind::Mysql | DatabaseKind::Sqlite => format!(
             "(with recursive counted as (select 1 as n union all select n + 1 from counted where n < {last}) \
              select n from counted) as numbers"
         ),
-    };
-    let moment = |seconds: &str| match it.kind {
+    }
+}
+
+/// The moment so many seconds into 2020.
+fn seconds_in(kind: DatabaseKind, seconds: &str) -> String {
+    match kind {
         DatabaseKind::Postgres => {
             format!("timestamptz '2020-01-01 00:00:00+00' + ({seconds}) * interval '1 second'")
         }
@@ -33,12 +31,20 @@ async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]
         DatabaseKind::Sqlite => {
             format!("strftime('%Y-%m-%d %H:%M:%f', '2020-01-01', '+' || ({seconds}) || ' seconds') || '000'")
         }
-    };
-    let padded = |prefix: &str| match it.kind {
+    }
+}
+
+/// An id for each number.
+fn padded(kind: DatabaseKind, prefix: &str) -> String {
+    match kind {
         DatabaseKind::Mysql => format!("concat('{prefix}', lpad(n, 8, '0'))"),
         DatabaseKind::Postgres => format!("'{prefix}' || lpad(n::text, 8, '0')"),
         DatabaseKind::Sqlite => format!("'{prefix}' || substr('0000000' || n, -8)"),
-    };
+    }
+}
+
+/// Runs statements on a connection that counts far, and has the database look at its rows.
+async fn fill_by(it: &Fresh<impl Database>, inserts: impl IntoIterator<Item = String>) {
     let mut connection = it.connections.connection().await.unwrap();
     match it.kind {
         DatabaseKind::Mysql => {
@@ -52,21 +58,7 @@ async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]
         }
         DatabaseKind::Postgres => {}
     }
-    for (prefix, last, status, available, ended) in [
-        ("done", done, "1", "n % 1000", Some("1000 + n % 1000")),
-        ("ahead", ahead, "0", "1000000 + n", None),
-        ("due", due, "case n % 2 when 0 then 0 else 2 end", "2000 + n % 100", None),
-        ("dead", dead, "3", "n", Some("2000")),
-    ] {
-        let text = format!(
-            "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at, done_at) \
-             select {}, 'OrderPlaced', '{{}}', {status}, {}, {}, {} from {}",
-            padded(prefix),
-            moment(available),
-            moment("(n - n % 1000) / 1000"),
-            ended.map_or("null".to_owned(), moment),
-            numbers(last),
-        );
+    for text in inserts {
         connection.execute(&it.statement(&text)).await.unwrap_or_else(|error| panic!("{text}: {error}"));
     }
     let analyze = match it.kind {
@@ -74,6 +66,49 @@ async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]
         DatabaseKind::Postgres | DatabaseKind::Sqlite => "analyze outbox_event",
     };
     connection.execute(&it.statement(analyze)).await.unwrap();
+}
+
+/// 900,000 rows that are done, 300,000 that are scheduled ahead, 20,000 that are due, half of them retrying,
+/// and 1,000 that are dead.
+async fn fill(it: &Fresh<impl Database>) {
+    fill_with(it, [900_000, 300_000, 20_000, 1_000]).await;
+}
+
+/// The same with so many of each.
+async fn fill_with(it: &Fresh<impl Database>, [done, ahead, due, dead]: [i64; 4]) {
+    let kinds = [
+        ("done", done, "1", "n % 1000", Some("1000 + n % 1000")),
+        ("ahead", ahead, "0", "1000000 + n", None),
+        ("due", due, "case n % 2 when 0 then 0 else 2 end", "2000 + n % 100", None),
+        ("dead", dead, "3", "n", Some("2000")),
+    ];
+    let inserts = kinds.map(|(prefix, last, status, available, done)| {
+        format!(
+            "insert into outbox_event (event_id, event_type, payload, status, available_at, created_at, done_at) \
+             select {}, 'OrderPlaced', '{{}}', {status}, {}, {}, {} from {}",
+            padded(it.kind, prefix),
+            seconds_in(it.kind, available),
+            seconds_in(it.kind, "(n - n % 1000) / 1000"),
+            done.map_or("null".to_owned(), |done| seconds_in(it.kind, done)),
+            numbers(it.kind, last),
+        )
+    });
+    fill_by(it, inserts).await;
+}
+
+/// 40,000 due rows of one pair of types, and behind them 20,000 of another.
+async fn fill_two_pairs(it: &Fresh<impl Database>) {
+    let pairs = [("Order", "OrderPlaced", 40_000, "n"), ("Invoice", "InvoiceSent", 20_000, "50000 + n")];
+    let inserts = pairs.map(|(aggregate, event, last, available)| {
+        format!(
+            "insert into outbox_event (event_id, event_type, aggregate_type, payload, status, available_at, created_at) \
+             select {}, '{event}', '{aggregate}', '{{}}', 0, {available}, {available} from {}",
+            padded(it.kind, aggregate),
+            numbers(it.kind, last),
+            available = seconds_in(it.kind, available),
+        )
+    });
+    fill_by(it, inserts).await;
 }
 
 /// The plan of a statement, with the values it would run with.
@@ -197,6 +232,26 @@ fn check_that_it_reads_by_key(kind: DatabaseKind, plan: &str) {
 
 database_suite! {
     over migrated
+
+    /// A third of all rows seems to be of this pair wherever one looks, so that any index might do; and those of the held
+    /// route are all in front.
+    async fn a_pair_is_read_by_its_types_however_large_its_share_is(it) {
+        fill_two_pairs(&it).await;
+        let pair = Pair { aggregate_type: Some("Invoice".to_owned()), event_type: "InvoiceSent".to_owned() };
+        let behind = Place { due_at: moment(55_000), created_at: moment(55_000), id: "Invoice".to_owned() };
+        for (clock, after) in [(at(200_000), None), (at(200_000), Some(&behind)), (At::Database, None)] {
+            let due = Due { at: clock, after, pair: Some(&pair), ..due(200_000, 500) };
+            let poll = plan(&it, it.store.poll_statement(due)).await;
+            check(it.kind, "poll of a pair", "idx_pair", &poll);
+            let claim = plan(&it, it.store.claim_statement("node-1", MINUTE, due)).await;
+            check(it.kind, "claim of a pair", "idx_pair", &claim);
+            let rows = it.store.poll(due).await.unwrap();
+            assert!(rows.len() == 500 && rows.iter().all(|row| row.id.starts_with("Invoice")), "{}", rows.len());
+        }
+        let until = |after| Due { after, pair: Some(&pair), ..due(60_000, 1_000_000) };
+        assert_eq!(it.store.poll(until(None)).await.unwrap().len(), 10_000, "those that are due");
+        assert_eq!(it.store.poll(until(Some(&behind))).await.unwrap().len(), 5_001, "those behind the place");
+    }
 
     /// Rules: O-133, O-263.
     async fn poll_claim_purge_and_the_dead_read_an_index_in_order_among_a_million_rows(it) {

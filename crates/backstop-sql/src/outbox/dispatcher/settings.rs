@@ -13,10 +13,10 @@ use backstop_core::telemetry;
 
 use super::Dispatcher;
 use crate::Error;
-use crate::outbox::burials::Burials;
+use crate::burials::Burials;
 use crate::outbox::claims::Terms;
 use crate::outbox::in_flight::{InFlight, Tracker};
-use crate::outbox::registry::Registry;
+use crate::routes::registry::Registry;
 use crate::store::{Done, Store};
 
 backstop_core::config! {
@@ -119,7 +119,7 @@ impl fmt::Debug for Settings {
 }
 
 /// The user's own policy, which may panic.
-pub(in crate::outbox) fn unfailing(policy: impl Policy) -> SharedPolicy {
+pub(crate) fn unfailing(policy: impl Policy) -> SharedPolicy {
     SharedPolicy::new(Unfailing(policy))
 }
 

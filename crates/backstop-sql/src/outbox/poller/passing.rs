@@ -10,7 +10,7 @@ use backstop_core::{Clock, SystemClock};
 use super::cycle::{Cycle, Read};
 use crate::Error;
 use crate::outbox::feed::{Offer, Queued};
-use crate::outbox::held::{HeldRoutes, Probe};
+use crate::outbox::{HeldRoutes, Probe};
 use crate::store::{Pair, Place, Row};
 
 /// Asking for the types of pending rows may cost this part of the time, but they are asked for at least every second.
@@ -25,8 +25,6 @@ const CANDIDATES: u32 = 20;
 pub(super) struct Pairs {
     all: Option<Vec<Pair>>,
     good_until: Option<Tick>,
-    /// How often routes had been held or opened when they were asked for.
-    changes: u64,
     /// How often routes had been opened when rows were last read.
     openings: u64,
     /// Which pair comes first this time, so that none is always the last.
@@ -159,8 +157,15 @@ impl Cycle {
         let Some(pairs) = self.pairs().await? else {
             return self.find_probe_among_all(held, route).await;
         };
-        let pairs: Vec<_> =
-            pairs.into_iter().filter(|pair| route_of(held, pair).as_deref() == Some(route)).collect();
+        let of_route = |pairs: Vec<Pair>| -> Vec<_> {
+            pairs.into_iter().filter(|pair| route_of(held, pair).as_deref() == Some(route)).collect()
+        };
+        let mut pairs = of_route(pairs);
+        if pairs.is_empty() {
+            // Its events may be younger than what is known.
+            self.pairs.good_until = None;
+            pairs = of_route(self.pairs().await?.unwrap_or_default());
+        }
         // Pending, and claimed elsewhere, not due yet, or in our hands.
         let found = if pairs.is_empty() { Found::Nothing } else { Found::NotNow };
         // Behind the last one, and then from the beginning.
@@ -221,11 +226,9 @@ impl Cycle {
 
     /// The types of pending rows; none if the store cannot tell.
     async fn pairs(&mut self) -> Result<Option<Vec<Pair>>, Error> {
-        let changes = self.held().map_or(0, |held| held.changes());
         let began = SystemClock.ticks();
-        if self.pairs.changes != changes || self.pairs.good_until.is_none_or(|until| until <= began) {
+        if self.pairs.good_until.is_none_or(|until| until <= began) {
             self.pairs.all = self.store.pending_pairs().await?;
-            self.pairs.changes = changes;
             let now = SystemClock.ticks();
             self.pairs.good_until = Some(now + (now.since(began) * SHARE).min(LONGEST));
         }

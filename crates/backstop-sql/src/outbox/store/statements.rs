@@ -5,7 +5,7 @@ use std::time::Duration;
 use backstop_core::Timestamp;
 use chrono::TimeDelta;
 
-use super::words::Words;
+use super::words::{PairRange, Words};
 use super::{After, At, Claim, DeadFilter, Done, Due, Order, Pair, Place, Purgeable, Status, row};
 use crate::TableName;
 use crate::connection::Column;
@@ -128,15 +128,12 @@ impl<'a> Statements<'a> {
     }
 
     fn push_due(self, statement: &mut Statement, pending: &str, due: Due<'_>, held: Claimant<'_>) {
-        let now = self.now(due.at);
         statement.push(pending);
-        if let Some(pair) = due.pair {
-            push_pair(statement, pair);
-        }
-        statement.write(" and available_at <= {now}", &[("now", &now)]);
-        if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
-            let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
-            statement.push(" and ").write(self.words.behind, place);
+        match (due.pair, due.order, &self.words.pair_range) {
+            (Some(Pair { aggregate_type: Some(aggregate), event_type }), Order::Due, Some(range)) => {
+                self.push_range(statement, range, (aggregate, event_type), due);
+            }
+            _ => self.push_until_now(statement, due),
         }
         if !due.skip_recent.is_zero() {
             let then = self.before(due.at, due.skip_recent);
@@ -150,6 +147,44 @@ impl<'a> Statements<'a> {
             ),
             Claimant::Node(owner) => statement.write(" and locked_by = {owner}", &[("owner", &owner)]),
         };
+    }
+
+    /// That a row is due, of a pair if one is given, and behind a place if one is given.
+    fn push_until_now(self, statement: &mut Statement, due: Due<'_>) {
+        if let Some(pair) = due.pair {
+            push_pair(statement, pair);
+        }
+        statement.write(" and available_at <= {now}", &[("now", &self.now(due.at))]);
+        if let (Some(Place { due_at, created_at, id }), Order::Due) = (due.after, due.order) {
+            let place: Parts<'_> = &[("due_at", due_at), ("created_at", created_at), ("id", &id.as_str())];
+            statement.push(" and ").write(self.words.behind, place);
+        }
+    }
+
+    /// The same of a pair, as a range.
+    fn push_range(
+        self,
+        statement: &mut Statement,
+        range: &PairRange,
+        (aggregate, event): (&str, &str),
+        due: Due<'_>,
+    ) {
+        statement.push(" and ");
+        match due.after {
+            None => statement.write(range.from, &[("aggregate", &aggregate), ("event", &event)]),
+            Some(Place { due_at, created_at, id }) => statement.write(
+                range.behind,
+                &[
+                    ("aggregate", &aggregate),
+                    ("event", &event),
+                    ("due_at", due_at),
+                    ("created_at", created_at),
+                    ("id", &id.as_str()),
+                ],
+            ),
+        };
+        let until: Parts<'_> = &[("aggregate", &aggregate), ("event", &event), ("now", &self.now(due.at))];
+        statement.push(" and ").write(range.until, until);
     }
 
     /// Reads due rows.

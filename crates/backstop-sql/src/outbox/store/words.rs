@@ -24,6 +24,9 @@ pub struct Words {
     pub(crate) fence: [&'static str; 2],
     /// The order in which rows of one pair of types become due, in words that let an index give it.
     pub(crate) pair_order: &'static str,
+    /// The rows of one pair as a range of the index by types, where the database would otherwise take the index of all due
+    /// rows for as good, and filter: it does not know that those of a held route come first.
+    pub(crate) pair_range: Option<PairRange>,
     /// When a row was created, as it can be written back.
     pub(crate) created_at: &'static str,
     /// The condition that a row is behind a place in the order in which rows become due, in words that let an index begin
@@ -47,6 +50,18 @@ pub(crate) const NO_FENCE: [&str; 2] = ["", ""];
 /// The order of the rows of one pair, where the database knows that they have the same types.
 #[allow(dead_code, reason = "each database uses what it needs of it")]
 pub(crate) const PAIR_ORDER: &str = "available_at, created_at, event_id";
+
+/// The bounds of a range of the rows of one pair, whose aggregate type is not null.
+#[derive(Debug)]
+#[allow(dead_code, reason = "each database uses what it needs of it")]
+pub(crate) struct PairRange {
+    /// From the first row on.
+    pub(crate) from: &'static str,
+    /// Behind a place.
+    pub(crate) behind: &'static str,
+    /// Up to the last row that is due.
+    pub(crate) until: &'static str,
+}
 
 /// What follows the table's name so that an index is used, where the database would choose another and sort. `{idx}`
 /// stands for the beginning of its indexes' names.

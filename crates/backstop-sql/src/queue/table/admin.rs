@@ -4,13 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use backstop_core::inspect::Count;
-use backstop_core::{Event, Timestamp};
+use backstop_core::{Clock, Event, SystemClock, Timestamp};
 
+use super::statements::rows;
 use super::{Tables, count, moment};
 use crate::Error;
 use crate::connection::{Column, Connection};
 use crate::database::rows::{Move, ROWS_PER_STATEMENT};
-use crate::database::statement::{Plain, Statement, Value};
+use crate::database::statement::{Part, Plain, Statement, Value};
 use crate::database::{At, Via};
 use crate::queue::claim::read_event;
 
@@ -198,19 +199,21 @@ impl Tables {
             let mut session = self.database.session(Via::Pool).await?;
             let mut counts = Vec::new();
             let abandoned = self.statements().abandoned(at, timeout);
-            let conditions: [(&str, &(dyn Fn(&mut Statement) + Send + Sync)); 5] = [
-                ("{events}", &|it| _ = it.push(Status::Pending.condition())),
-                ("{events}", &|it| _ = it.push(Status::Processing.condition())),
+            let of = |status: Status| Plain(status.condition());
+            let [pending, processing, completed, failed] = Status::ALL.map(of);
+            let conditions: [(&str, &(dyn Part + Sync)); 5] = [
+                ("{events}", &pending),
+                ("{events}", &processing),
                 ("{events}", &abandoned),
-                ("{log}", &|it| _ = it.push(Status::Completed.condition())),
-                ("{log}", &|it| _ = it.push(Status::Failed.condition())),
+                ("{log}", &completed),
+                ("{log}", &failed),
             ];
             for (table, condition) in conditions {
                 let template =
                     "select count(*) from (select 1 from TABLE where {these} limit {cap}) as counted";
                 let statement = self.statements().sql(
                     &template.replace("TABLE", table),
-                    &[("these", &condition), ("cap", &i64::from(cap))],
+                    &[("these", condition), ("cap", &i64::from(cap))],
                 );
                 let events = self.database.fetch_count(&mut session, &statement).await?;
                 counts.push(Count::up_to(cap.into(), events));
@@ -373,7 +376,7 @@ impl Tables {
     }
 }
 
-const QUEUED: &str = "id, event, status, attempts, created_at, updated_at, event_type, last_error";
+const QUEUED: &str = "id, event, status, attempts, created_at, updated_at, event_type, last_error, claim_seq";
 
 /// Changing.
 impl Tables {
@@ -424,12 +427,15 @@ impl Tables {
             statement.push(Status::Failed.condition()).push(" and ");
             statements.one_of(ids)(statement);
         };
-        let rows = statements.rows(&self.log, dialect.by_key(), failed, None);
+        let rows = rows(&self.log, dialect.by_key(), failed, None);
         let now = statements.now(at);
+        // The log does not know how often the row was taken. Counted from the clock on, no claim is like one that a worker may
+        // still believe to have from before.
+        let seq = SystemClock.now().timestamp_micros();
         let made_of = |statement: &mut Statement| {
             statement.write(
-                "id, {event}, 'PENDING', 0, created_at, {now}, event_type, error",
-                &[("event", &Plain(dialect.text_as_json("payload"))), ("now", &now)],
+                "id, {event}, 'PENDING', 0, created_at, {now}, event_type, error, {seq}",
+                &[("event", &Plain(dialect.text_as_json("payload"))), ("now", &now), ("seq", &seq)],
             );
         };
         let moving = Move { to: &self.events, columns: QUEUED, made_of: &made_of };
@@ -451,7 +457,7 @@ impl Tables {
                 statement.write("updated_at < {then}", &[("then", &statements.before(at, age))]);
             };
             let order = Some(("updated_at, id", limit));
-            let mut rows = statements.rows(&self.log, self.words.indexes.ended, old, order);
+            let mut rows = rows(&self.log, self.words.indexes.ended, old, order);
             let mut session = self.database.within(connection);
             self.database.dialect().delete(&mut session, &mut rows).await
         })

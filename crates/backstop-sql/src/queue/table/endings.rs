@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
-use super::statements::Held;
+use super::statements::{Held, rows};
 use super::{KEY, Tables};
 use crate::Error;
 use crate::database::rows::{Move, ROWS_PER_STATEMENT, Rows};
@@ -87,7 +87,7 @@ impl Tables {
                 statement.write("status = 'PROCESSING' and id = {id}", &[("id", &id)]);
             };
             let by_key = self.database.dialect().by_key();
-            let rows = self.statements().rows(&self.events, by_key, condition, None);
+            let rows = rows(&self.events, by_key, condition, None);
             let errors = error.into_iter().collect();
             Ok(!self.move_to_log(at, ending, &[id], errors, &rows).await?.is_empty())
         })
@@ -213,12 +213,12 @@ fn own_text<'a>(
 
 /// What one statement can change: rows under claims of the same numbers for which `alike` gives the same, in the order of their
 /// ids, so that two statements cannot wait for each other.
-fn together<'a, T, K: Ord + Copy>(
-    all: &'a [T],
+fn together<T, K: Ord + Copy>(
+    all: &[T],
     claim: impl Fn(&T) -> Claim,
     alike: impl Fn(&T) -> K,
     rows_of: impl Fn(&K) -> usize,
-) -> Vec<(K, Held, Vec<&'a T>)> {
+) -> Vec<(K, Held, Vec<&T>)> {
     let mut groups: BTreeMap<_, Vec<&T>> = BTreeMap::new();
     for it in all {
         let Claim { attempt, seq, .. } = claim(it);

@@ -2,6 +2,7 @@
 
 mod admin;
 mod endings;
+mod plans;
 mod publish;
 mod statements;
 pub(crate) mod words;
@@ -16,6 +17,7 @@ use crate::connection::{Column, Connection};
 use crate::database::dialect::Explanation;
 use crate::database::migration::Schema;
 use crate::database::rows::{Change, ROWS_PER_STATEMENT};
+use crate::database::statement::Plain;
 use crate::database::{At, Database, Via, delta};
 use crate::statement::{Statement, Value};
 use crate::{Error, TableName};
@@ -82,6 +84,11 @@ pub(crate) struct Ahead {
     pub(crate) abandoned: Option<Duration>,
 }
 
+/// How often a row was taken, once it is taken now. Another program may have left anything there, and one such row must not
+/// keep its batch from being taken.
+const TAKEN_ONCE_MORE: &str = "case when attempts is null or attempts < 0 then 1 when attempts < 2147483647 \
+     then attempts + 1 else 2147483647 end";
+
 /// What a claimed row is read as.
 const KINDS: [Column; 6] = [Column::Int, Column::Text, Column::Int, Column::Int, Column::Time, Column::Text];
 
@@ -147,7 +154,18 @@ impl Tables {
         for table in [&self.events, &self.log] {
             self.check_status(&mut session, table).await?;
         }
-        Ok(())
+        self.check_ids(&mut session).await
+    }
+
+    /// Checks that the id of an event in the log cannot come back as that of another.
+    async fn check_ids(&self, connection: &mut dyn Connection) -> Result<(), Error> {
+        let Some(question) = self.words.reuses_ids else { return Ok(()) };
+        let mut statement = self.database.sql(question, &[]);
+        statement.bind(self.events.as_str());
+        match Value::texts(connection.fetch(&statement, &[Column::Text]).await?).pop() {
+            Some(table) => Err(Error::ReusedIds { table }),
+            None => Ok(()),
+        }
     }
 
     /// Checks that the column `status` knows our names: it may be an enum of another program, or a number.
@@ -186,29 +204,41 @@ impl Tables {
     pub(crate) async fn claim(&self, which: Which<'_>, at: At, limit: u32) -> Result<Vec<Row>, Error> {
         self.in_time(async {
             let rows = self.statements().eligible(which, at, limit);
-            let now = self.statements().now(at);
-            let set = |statement: &mut Statement| {
-                statement.write(
-                    "status = 'PROCESSING', attempts = attempts + 1, claim_seq = claim_seq + 1, \
-                     processing_started_at = {now}, updated_at = {now}",
-                    &[("now", &now)],
-                );
-            };
-            let event = self.database.dialect().json_as_text("event");
-            let change = Change {
-                set: &set,
-                read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
-                read_before: format!("id, {event}, attempts + 1, claim_seq + 1, created_at, event_type"),
-                kinds: &KINDS,
-                choose: &|all| all,
-                may_be_taken_back: true,
-            };
+            let set = self.taking(at);
+            let change = self.change_of_claim(&set);
             let claimed = self.database.change(Via::Pool, &rows, &change).await?;
             let mut claimed: Vec<_> = claimed.into_iter().map(to_row).collect();
             claimed.sort_by_key(|row| row.claim.id);
             Ok(claimed)
         })
         .await
+    }
+
+    /// What a claim writes into its rows.
+    fn taking(&self, at: At) -> impl Fn(&mut Statement) + Sync + '_ {
+        let now = self.statements().now(at);
+        move |statement| {
+            statement.write(
+                "status = 'PROCESSING', attempts = {attempts}, claim_seq = claim_seq + 1, \
+                 processing_started_at = {now}, updated_at = {now}",
+                &[("attempts", &Plain(TAKEN_ONCE_MORE)), ("now", &now)],
+            );
+        }
+    }
+
+    fn change_of_claim<'a>(&self, set: &'a (dyn Fn(&mut Statement) + Sync)) -> Change<'a> {
+        let event = self.database.dialect().json_as_text("event");
+        Change {
+            set,
+            read: format!("id, {event}, attempts, claim_seq, created_at, event_type"),
+            read_before: format!(
+                // Signed and unsigned numbers together would make a decimal.
+                "id, {event}, cast({TAKEN_ONCE_MORE} as signed), claim_seq + 1, created_at, event_type"
+            ),
+            kinds: &KINDS,
+            choose: &|all| all,
+            may_be_taken_back: true,
+        }
     }
 
     /// Which kinds of rows can be taken, the one with the lowest id first.

@@ -75,7 +75,8 @@ impl<'a> Statements<'a> {
         let indexes = &self.words.indexes;
         let (index, order) = match which {
             Which::Ready { .. } => (indexes.ready, "id"),
-            Which::OfType { .. } => (indexes.types, "id"),
+            // In the index's own order: a missing type is not taken for a constant everywhere.
+            Which::OfType { .. } => (indexes.types, "event_type, id"),
             Which::Due => (indexes.later, "available_at, id"),
             Which::Abandoned(_) => (indexes.processing, "id"),
         };
@@ -100,13 +101,13 @@ impl<'a> Statements<'a> {
             }
             Which::Abandoned(timeout) => self.abandoned(at, timeout)(statement),
         };
-        self.rows(self.events, index, condition, Some((order, limit)))
+        rows(self.events, index, condition, Some((order, limit)))
     }
 
     /// Rows that are still held under these claims.
     pub(super) fn held(self, held: &'a Held) -> Rows<'a> {
         let condition = move |statement: &mut Statement| self.push_held(statement, held);
-        self.rows(self.events, self.database.dialect().by_key(), condition, None)
+        rows(self.events, self.database.dialect().by_key(), condition, None)
     }
 
     pub(super) fn push_held(self, statement: &mut Statement, held: &Held) {
@@ -115,23 +116,6 @@ impl<'a> Statements<'a> {
             &[("attempt", &i64::from(held.attempt)), ("seq", &held.seq)],
         );
         self.one_of(&held.ids)(statement);
-    }
-
-    pub(super) fn rows(
-        self,
-        table: &'a TableName,
-        index: &str,
-        condition: impl Fn(&mut Statement) + Send + Sync + 'a,
-        order: Option<(&'static str, u32)>,
-    ) -> Rows<'a> {
-        Rows {
-            table,
-            key: KEY,
-            key_kind: Column::Int,
-            hint: table.hint(index),
-            conditions: vec![Box::new(condition)],
-            order,
-        }
     }
 
     /// The first that can be taken of each kind, and when the next becomes due. Nothing is locked.
@@ -181,6 +165,23 @@ impl<'a> Statements<'a> {
              order by event_type limit 1",
             &[("types", &Plain(self.events.hint(self.words.indexes.types))), ("behind", &behind)],
         )
+    }
+}
+
+/// Rows of one condition, whose keys are numbers.
+pub(super) fn rows<'a>(
+    table: &'a TableName,
+    index: &str,
+    condition: impl Fn(&mut Statement) + Send + Sync + 'a,
+    order: Option<(&'static str, u32)>,
+) -> Rows<'a> {
+    Rows {
+        table,
+        key: KEY,
+        key_kind: Column::Int,
+        hint: table.hint(index),
+        conditions: vec![Box::new(condition)],
+        order,
     }
 }
 

@@ -11,6 +11,9 @@ pub struct Words {
     pub(crate) log: &'static [Migration],
     pub(crate) indexes: Indexes,
     pub(crate) new_ids: NewIds,
+    /// The query that finds a table of events whose ids come back once their rows are deleted, where that can be: the table's
+    /// name follows it.
+    pub(crate) reuses_ids: Option<&'static str>,
     /// The query that says what is wrong with a table's column `status`, where no statement fails because of it: the
     /// table's name follows it.
     pub(crate) odd_status: Option<&'static str>,

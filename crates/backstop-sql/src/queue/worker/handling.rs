@@ -13,10 +13,10 @@ use super::Taken;
 use super::buffer::Buffer;
 use super::finalizer::{Outgoing, Told};
 use super::in_hand::InHand;
-use crate::outbox::burials::Burials;
-use crate::outbox::held::{Asked, HeldRoutes};
+use crate::burials::Burials;
 use crate::queue::claim::Claim;
 use crate::queue::table::{Ending, Finish, PutBack};
+use crate::routes::held::{Asked, HeldRoutes};
 
 /// What the handlers share.
 pub(super) struct Handling {
@@ -100,7 +100,7 @@ impl Handling {
         };
         let Some(answer) = self.deliver_unless_held(taken, event).await else {
             self.metrics.held.increment();
-            let event_type = (!taken.has_type).then(|| event.event_type().to_owned());
+            let event_type = (!taken.has_type).then(|| fitting(event.event_type()));
             return Told::PutBack(PutBack { event_type, ..PutBack::untouched(claim) });
         };
         match decide(&self.retry, claim.attempt.saturating_sub(1), answer, Jitter::random()) {
@@ -150,13 +150,11 @@ impl Handling {
         }
         let answer = self.deliver(taken, event).await;
         let on_its_way = OnItsWay { taken, event };
-        match self.held.registry().route(event.aggregate_type(), event.event_type()) {
-            Some(route) => self.held.answered(&route, &on_its_way, answer),
-            None => {
-                self.held.probe_lost(&on_its_way);
-                Some(answer)
-            }
-        }
+        let Some(route) = self.held.registry().route(event.aggregate_type(), event.event_type()) else {
+            self.held.probe_lost(&on_its_way);
+            return Some(answer);
+        };
+        self.held.answered(&route, &on_its_way, answer)
     }
 
     async fn deliver(&self, taken: &Taken, event: &Event) -> Result<Outcome, Failure> {
@@ -175,14 +173,21 @@ impl Handling {
         };
         let waited = (SystemClock.now() - taken.created_at).to_std().unwrap_or_default();
         self.metrics.waiting_time.record(waited);
-        let mut delivery = Delivery::first(event.clone()).attempt(taken.claim.attempt);
+        let mut delivery =
+            Delivery::on_its_way(event.clone(), &self.component, &route.name).attempt(taken.claim.attempt);
         delivery.since = taken.created_at;
         let began = SystemClock.ticks();
-        let answer = call(&route.handler, delivery.on_its_way(&self.component, &route.name)).await;
+        let answer = call(&route.handler, delivery).await;
         self.metrics.handling.record(SystemClock.ticks().since(began));
         route.answered(event.id(), &answer);
         answer
     }
+}
+
+/// A type as the column takes it. It serves to pass over rows, and the event keeps its own.
+fn fitting(event_type: &str) -> String {
+    const MOST_CHARS: usize = 128;
+    event_type.chars().filter(|char| *char != '\0').take(MOST_CHARS).collect()
 }
 
 fn unroutable(event: &Event) -> Failure {

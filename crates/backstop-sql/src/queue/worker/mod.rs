@@ -28,10 +28,11 @@ use super::claim::{Claim, Row};
 use super::config::{Config, OnFailure, WorkerConfig};
 use super::table::Tables;
 use crate::Error;
-use crate::outbox::burials::Burials;
-use crate::outbox::held::HeldRoutes;
-use crate::outbox::registry::Registry;
+use crate::burials::Burials;
+use crate::outbox::dispatcher::unfailing;
 use crate::renewal::Renewal;
+use crate::routes::held::HeldRoutes;
+use crate::routes::registry::Registry;
 use buffer::Buffer;
 use finalizer::{Finalizer, Outgoing, Trouble};
 use handling::Handling;
@@ -106,7 +107,7 @@ impl Worker {
 
     /// How long a failed event waits, in your own words, with [`OnFailure::Retry`].
     pub fn retry_policy(mut self, policy: impl Policy) -> Self {
-        self.policy = Some(SharedPolicy::new(policy));
+        self.policy = Some(unfailing(policy));
         self
     }
 

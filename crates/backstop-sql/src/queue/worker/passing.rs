@@ -10,8 +10,8 @@ use backstop_core::{Clock, SystemClock};
 use super::taker::Taker;
 use crate::Error;
 use crate::database::At;
-use crate::outbox::held::Probe;
 use crate::queue::table::Which;
+use crate::routes::held::Probe;
 
 /// The types of events that wait are asked for this often, while a route is held.
 const GOOD_FOR: Duration = Duration::from_millis(500);
@@ -21,8 +21,6 @@ const GOOD_FOR: Duration = Duration::from_millis(500);
 pub(super) struct Types {
     all: Vec<String>,
     good_until: Option<Tick>,
-    /// How often routes had been held or opened when they were asked for.
-    changes: u64,
     /// Which type comes first this time, so that none is always the last.
     first: usize,
 }
@@ -35,10 +33,9 @@ impl Taker {
             return self.take(Which::Ready { after: None }, wanted).await;
         }
         let now = SystemClock.ticks();
-        let changes = self.held.changes();
-        if types.good_until.is_none_or(|until| until <= now) || types.changes != changes {
+        if types.good_until.is_none_or(|until| until <= now) {
             types.all = self.tables.ready_types().await?;
-            (types.good_until, types.changes) = (Some(now + GOOD_FOR), changes);
+            types.good_until = Some(now + GOOD_FOR);
         }
         let mut open: Vec<_> = types
             .all

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use backstop_core::{Clock, Shutdown, SystemClock, telemetry};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::Taken;
 use super::buffer::Buffer;
@@ -39,8 +40,9 @@ impl TakeOver {
         while !shutdown.has_begun() {
             let Some(taken_over) = unless_late(&shutdown, self.take_one()).await else { return };
             match taken_over {
-                // The next one only when this one is through, recorded and all.
-                Ok(Some(through)) => _ = shutdown.interrupts(through).await,
+                // The next one only when this one is through, recorded and all; or when it has run for so long that it will hardly
+                // kill anybody any more.
+                Ok(Some(through)) => _ = shutdown.interrupts(timeout(self.timeout, through)).await,
                 Ok(None) => {
                     let Some(rest) = unless_late(&shutdown, self.rest()).await else { return };
                     let _ = shutdown.interrupts(tokio::time::sleep(rest)).await;

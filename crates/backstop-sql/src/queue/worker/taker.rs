@@ -16,9 +16,9 @@ use super::passing::Types;
 use super::{Taken, Woken, WorkerConfig};
 use crate::Error;
 use crate::database::At;
-use crate::outbox::held::HeldRoutes;
 use crate::queue::claim::Row;
 use crate::queue::table::{Tables, Which};
+use crate::routes::held::HeldRoutes;
 
 /// While there is much to do, those whose moment has come are looked for this often.
 const LOOK_FOR_DUE: Duration = Duration::from_millis(50);

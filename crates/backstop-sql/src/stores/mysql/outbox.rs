@@ -26,6 +26,7 @@ pub(super) const WORDS: Words = Words {
     one_status: "status = {status}",
     fence: NO_FENCE,
     pair_order: PAIR_ORDER,
+    pair_range: None,
     // A date of zeros is no moment, and a strict session refuses to write it: one row of the kind would hold up all that
     // are changed with it.
     created_at: "greatest(created_at, '1000-01-01')",

@@ -15,6 +15,7 @@ pub(super) const WORDS: Words = Words {
         ended: " force index ({idx}_ended)",
         failed: " force index ({idx}_failed)",
     },
+    reuses_ids: None,
     new_ids: NewIds::Asked("select last_insert_id(), @@session.auto_increment_increment"),
     // A comparison with a name that an enum does not have is false, and one with a number takes the name for 0.
     odd_status: Some(

@@ -1,7 +1,7 @@
 //! The outbox's table on PostgreSQL.
 
 use crate::database::migration::Migration;
-use crate::outbox::store::words::{BEHIND, Indexes, Words};
+use crate::outbox::store::words::{BEHIND, Indexes, PairRange, Words};
 
 pub(super) const WORDS: Words = Words {
     migrations: &[
@@ -20,6 +20,12 @@ pub(super) const WORDS: Words = Words {
     fence: ["coalesce(", ", false)"],
     // In the index's own order: it does not take a missing type for a constant, and would sort.
     pair_order: "aggregate_type, event_type, available_at, created_at, event_id",
+    pair_range: Some(PairRange {
+        from: "(aggregate_type, event_type) >= ({aggregate}, {event})",
+        behind: "(aggregate_type, event_type, available_at, created_at, event_id) \
+                 > ({aggregate}, {event}, {due_at}, {created_at}, {id})",
+        until: "(aggregate_type, event_type, available_at) <= ({aggregate}, {event}, {now})",
+    }),
     created_at: "created_at",
     behind: BEHIND,
     key_of_bytes: "event_id = {key}",

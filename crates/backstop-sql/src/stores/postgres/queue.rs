@@ -8,6 +8,7 @@ pub(super) const WORDS: Words = Words {
     log: &[Migration { version: 1, sql: include_str!("migrations/queue_0001_event_log.sql") }],
     // Partial indexes: it finds them by itself.
     indexes: Indexes { ready: "", later: "", types: "", processing: "", ended: "", failed: "" },
+    reuses_ids: None,
     new_ids: NewIds::Returned,
     // A name that an enum does not have makes a statement fail.
     odd_status: None,

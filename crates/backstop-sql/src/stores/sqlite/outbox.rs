@@ -24,6 +24,7 @@ pub(super) const WORDS: Words = Words {
     one_status: "status = {status}",
     fence: NO_FENCE,
     pair_order: PAIR_ORDER,
+    pair_range: None,
     created_at: "created_at",
     behind: BEHIND,
     // Bytes, or a text that is none: each is equal to its own kind only.

@@ -15,6 +15,7 @@ pub(super) const WORDS: Words = Words {
         ended: " indexed by {idx}_ended",
         failed: " indexed by {idx}_failed",
     },
+    reuses_ids: Some("select name from sqlite_master where type = 'table' and lower(sql) not like '%autoincrement%' and name = "),
     new_ids: NewIds::Returned,
     odd_status: None, // a column holds anything
 };

@@ -10,14 +10,11 @@ use backstop_core::clock::{Tick, after};
 use backstop_core::failure::Kind;
 use backstop_core::inspect::Paused;
 use backstop_core::suspects::Suspects;
-use backstop_core::target::Target;
 use backstop_core::{Clock, Event, Failure, Outcome, SystemClock, Timestamp};
 use chrono::SecondsFormat;
 use tokio::sync::Notify;
 
-use super::feed::Queued;
 use super::registry::{Registry, Route};
-use crate::store::Place;
 
 /// The pauses between probes where the handler names none: doubled each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -33,7 +30,7 @@ const LOST_AFTER: Duration = Duration::from_secs(60);
 const MOST_TOLD: usize = 10;
 
 /// The routes that this process holds, for all who take part in delivering. Cheap to clone.
-pub(crate) struct HeldRoutes<P = Place>(Arc<Inner<P>>);
+pub(crate) struct HeldRoutes<P>(Arc<Inner<P>>);
 
 impl<P> Clone for HeldRoutes<P> {
     fn clone(&self) -> Self {
@@ -49,16 +46,6 @@ pub(crate) trait Asked {
     fn is_probe(&self) -> bool;
 }
 
-impl Asked for Queued {
-    fn event(&self) -> &Event {
-        &self.event
-    }
-
-    fn is_probe(&self) -> bool {
-        self.probe
-    }
-}
-
 struct Inner<P> {
     registry: Registry,
     /// Whether a route that is held holds all others, since nothing may overtake its event.
@@ -72,18 +59,16 @@ struct Inner<P> {
 
 /// Decides when routes are probed. Pure: time is passed in.
 #[derive(Debug)]
-struct Held<P = Place> {
+struct Held<P> {
     routes: HashMap<Arc<str>, HeldRoute<P>>,
     /// Raised when a route is opened.
     openings: u64,
-    /// Raised when a route is held or opened.
-    changes: u64,
     suspects: Suspects,
 }
 
 impl<P> Default for Held<P> {
     fn default() -> Self {
-        Self { routes: HashMap::new(), openings: 0, changes: 0, suspects: Suspects::default() }
+        Self { routes: HashMap::new(), openings: 0, suspects: Suspects::default() }
     }
 }
 
@@ -103,7 +88,7 @@ struct HeldRoute<P> {
 
 /// A route that is to be probed, and the row behind which to look for an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Probe<P = Place> {
+pub(crate) struct Probe<P> {
     pub(crate) route: Arc<str>,
     pub(crate) after: Option<P>,
 }
@@ -146,7 +131,6 @@ impl<P: Clone> Held<P> {
             held.misses += 1;
             (held.probe_at, held.not_before, held.probing_until) = (now + wait, now + pause.min(wait), now);
         }
-        self.changes += u64::from(is_new);
         is_new
     }
 
@@ -154,7 +138,6 @@ impl<P: Clone> Held<P> {
     fn open(&mut self, route: &str) -> Option<Timestamp> {
         let held = self.routes.remove(route)?;
         self.openings += 1;
-        self.changes += 1;
         Some(held.since)
     }
 
@@ -357,11 +340,6 @@ impl<P: Clone> HeldRoutes<P> {
         self.lock().openings
     }
 
-    /// How often a route was held or opened.
-    pub(crate) fn changes(&self) -> u64 {
-        self.lock().changes
-    }
-
     /// Waits until a route begins or ceases to be held, or is to be probed at another time.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
@@ -370,18 +348,18 @@ impl<P: Clone> HeldRoutes<P> {
     /// Why the events of a route are not handled now, if they are not.
     pub(crate) fn paused(&self, route: &str) -> Option<Paused> {
         let route = self.0.registry.named(route)?;
-        // Asked before the lock: the target has one of its own.
-        let paused = route.paused();
-        let held = self.lock();
-        let Some(held) = held.routes.get(&route.name) else { return paused };
-        let target = backstop_core::Handler::target(&route.handler);
-        let own = held.next_probe(SystemClock.ticks()).and_then(|wait| after(SystemClock.now(), wait));
-        // A target that names a time is not probed before it, and a disabled one not at all.
-        let next_probe = own.filter(|_| !target.is_some_and(Target::is_disabled));
-        let next_probe =
-            next_probe.max(paused.and_then(|paused| paused.next_probe).filter(|_| next_probe.is_some()));
-        let target = target.map(|target| target.name().to_owned());
-        Some(Paused { target, next_probe, ..Paused::since(held.since, "held", held.why.clone()) })
+        let tell = |held: &HeldRoute<P>| (held.why.clone(), held.since, held.next_probe(SystemClock.ticks()));
+        let held = self.lock().routes.get(&route.name).map(tell);
+        // One that is not held may be asked for the last time for a while: its target is not to be kept awake by those who look.
+        let Some((why, since, wait)) = held else { return route.paused() };
+        let own = wait.and_then(|wait| after(SystemClock.now(), wait));
+        let next_probe = own.and_then(|own| match Availability::of(Some(&route)) {
+            // It is for the target to say, and a disabled one names no time.
+            Availability::Known(Some(_)) => route.paused()?.next_probe,
+            Availability::Known(None) | Availability::Unknown => Some(own),
+        });
+        let target = backstop_core::Handler::target(&route.handler).map(|target| target.name().to_owned());
+        Some(Paused { target, next_probe, ..Paused::since(since, "held", why) })
     }
 
     /// The names of the routes that are held, in their order.
@@ -434,8 +412,8 @@ mod tests {
         Availability::Unknown
     }
 
-    fn held(failure: &Failure) -> (Held, Arc<str>) {
-        let (mut held, route): (Held, Arc<str>) = (Held::default(), Arc::from("Order/OrderPlaced"));
+    fn held(failure: &Failure) -> (Held<i64>, Arc<str>) {
+        let (mut held, route): (Held<i64>, Arc<str>) = (Held::default(), Arc::from("Order/OrderPlaced"));
         assert!(held.hold(&route, failure, false, Tick::ZERO, Timestamp::UNIX_EPOCH));
         (held, route)
     }
@@ -478,11 +456,10 @@ mod tests {
     #[test]
     fn each_probe_looks_behind_the_one_before_and_a_lost_one_is_followed_by_another() {
         let (mut held, route) = held(&Failure::unavailable("no route"));
-        let place =
-            Place { due_at: Timestamp::UNIX_EPOCH, created_at: Timestamp::UNIX_EPOCH, id: "7".to_owned() };
+        let place = 7;
         let now = Tick::ZERO + SECOND;
         assert_eq!(held.due(now, unknown)[0].after, None);
-        held.probing(&route, Some(place.clone()), now);
+        held.probing(&route, Some(place), now);
         assert!(held.due(now + LOST_AFTER / 2, unknown).is_empty());
         assert_eq!(held.due(now + LOST_AFTER, unknown)[0].after, Some(place));
     }
