@@ -1,15 +1,26 @@
 //! Benchmarks: Backstop against raw loops and peers, interleaved in one run, told as ratios.
 
+mod contender;
+mod counter;
 mod dlq;
 mod machine;
+mod mariadb;
+mod options;
 mod outbox;
+mod peers;
+mod postgres;
 mod processor;
+mod queue;
 mod report;
+mod sqlite;
+mod steady;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+
+use options::Options;
 
 #[derive(Parser)]
 struct Arguments {
@@ -20,7 +31,9 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// The outbox: draining a backlog, latency, the cost of an append, memory.
-    Outbox(outbox::Options),
+    Outbox(Options<outbox::Part>),
+    /// The queue: burning down a backlog, latency, publishing.
+    Queue(Options<queue::Part>),
     /// The dead-letter directory, against one file and one sync at a time.
     Dlq {
         /// How often each contender runs; the median counts.
@@ -52,6 +65,7 @@ async fn main() -> ExitCode {
 async fn run(command: Command) -> Result<()> {
     match command {
         Command::Outbox(options) => outbox::run(&options).await,
+        Command::Queue(options) => queue::run(&options).await,
         Command::Dlq { rounds, place, only } => dlq::run(rounds, &place, &only).await,
         Command::DrainAlone(drain) => drain.run().await,
     }

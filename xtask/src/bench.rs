@@ -2,7 +2,7 @@
 
 use std::process::{ExitCode, Stdio};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
 use crate::program;
@@ -21,6 +21,9 @@ pub(crate) struct Options {
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     services::up(workspace, false)?;
+    if options.name == "queue" {
+        build_sqlxmq(workspace)?;
+    }
     let status = program::cargo()
         .args(["run", "--quiet", "--release", "--manifest-path"])
         .arg(workspace.path("bench/Cargo.toml"))
@@ -34,4 +37,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> 
         .status()
         .context("cannot start cargo; check that it is installed")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A peer of the queue that is a program of its own, because it needs another version of sqlx. It lies beside ours.
+fn build_sqlxmq(workspace: &Workspace) -> Result<()> {
+    let status = program::cargo()
+        .args(["build", "--quiet", "--release", "--manifest-path"])
+        .arg(workspace.path("bench/sqlxmq/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(workspace.path("target/bench"))
+        .status()
+        .context("cannot start cargo; check that it is installed")?;
+    ensure!(status.success(), "sqlxmq cannot be built");
+    Ok(())
 }

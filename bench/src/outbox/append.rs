@@ -8,7 +8,7 @@ use backstop_core::{Clock, Event, SystemClock};
 use backstop_sql::Outbox;
 use sqlx::{Executor, PgPool, Postgres};
 
-use super::postgres::Fresh;
+use crate::postgres::Fresh;
 use crate::report::{Report, Unit, median};
 
 /// Transactions of one kind in a row; then it is the next one's turn.

@@ -1,26 +1,14 @@
-//! Who drains a backlog. Those of one run take turns, each on a fresh database.
-
-use std::pin::Pin;
+//! Who drains a backlog.
 
 use anyhow::Result;
 use backstop_sql::store::Done;
 
 use super::http::Server;
-use super::postgres::Fresh;
 use super::schema::{self, Schema};
-use super::{Drained, Part, http, kafka, mariadb, ours, peers, raw, raw_tokio_postgres, snapshot, sqlite};
-
-pub(super) struct Contender {
-    pub(super) name: &'static str,
-    pub(super) group: &'static str,
-    /// The parts that need it.
-    pub(super) parts: &'static [Part],
-    pub(super) against: Option<&'static str>,
-    /// Drains a backlog of so many events, or fewer if it is slow and says so.
-    pub(super) run: fn(u32) -> Run,
-}
-
-type Run = Pin<Box<dyn Future<Output = Result<Drained>> + Send>>;
+use super::{Part, http, kafka, mariadb, ours, raw, raw_tokio_postgres, snapshot, sqlite};
+use crate::contender::{Contender, Drained, contender};
+use crate::peers;
+use crate::postgres::Fresh;
 
 pub(super) const RAW_SELECT_DONE: &str = "raw select + done";
 pub(super) const RAW_CLAIM_DONE: &str = "raw claim + done";
@@ -65,21 +53,8 @@ pub(super) const HTTP: &str = "from PostgreSQL to a web server";
 
 use Part::{Backlog, Http, Kafka, Mariadb, Peers, Schema as SchemaPart, Snapshot, Sqlite};
 
-/// `contender!(name, group, parts, against, |events| drained)`
-macro_rules! contender {
-    ($name:expr, $group:expr, [$($part:expr),+], $against:expr, |$events:ident| $drained:expr) => {
-        Contender {
-            name: $name,
-            group: $group,
-            parts: &[$($part),+],
-            against: $against,
-            run: |$events| Box::pin($drained),
-        }
-    };
-}
-
 #[rustfmt::skip]
-pub(super) const ALL: &[Contender] = &[
+pub(super) const ALL: &[Contender<Part>] = &[
     contender!(RAW_SELECT_DONE, POSTGRES, [Backlog, SchemaPart, Http], None,
         |events| loop_on(Schema::Ours, events, raw::SELECT_DONE)),
     contender!(SINGLE, POSTGRES, [Backlog, Peers, Snapshot], Some(RAW_SELECT_DONE),

@@ -22,8 +22,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use sqlx::PgPool;
 use tokio::net::TcpListener;
 
-use super::Drained;
 use super::ours::relayed;
+use crate::contender::Drained;
 use crate::processor::WEB_SERVER;
 
 /// How many requests are under way at once.

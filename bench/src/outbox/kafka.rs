@@ -15,8 +15,8 @@ use rdkafka::message::{DeliveryResult, Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, Producer as _, ProducerContext, ThreadedProducer};
 use sqlx::PgPool;
 
-use super::Drained;
 use super::ours::relayed;
+use crate::contender::Drained;
 
 /// How many records may be under way at once.
 const IN_FLIGHT: usize = 1_000;

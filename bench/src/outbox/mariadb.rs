@@ -2,14 +2,16 @@
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use backstop_sql::TableName;
 use backstop_sql::store::{Done, SqlStore, Store};
 use sqlx::mysql::MySqlRow;
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, MySqlPool, Row};
+use sqlx::{AssertSqlSafe, Executor, MySqlConnection, MySqlPool, Row};
 
+use super::ours;
 use super::raw::BATCH;
-use super::{Drained, ours};
+use crate::contender::Drained;
+use crate::mariadb::Fresh;
 
 const SELECT: &str =
     "(select event_id, event_type, aggregate_type, aggregate_id, tenant_id, payload, headers, attempts,
@@ -30,11 +32,6 @@ const FILL: &str = "insert into outbox_event (event_id, event_type, aggregate_ty
          utc_timestamp(6) - interval 1 hour + interval n microsecond,
          utc_timestamp(6) - interval 1 hour + interval n microsecond
      from numbers where n <= ?";
-
-pub(super) async fn version() -> Result<String> {
-    let mut connection = MySqlConnection::connect(&server()?).await?;
-    Ok(sqlx::query_scalar("select version()").fetch_one(&mut connection).await?)
-}
 
 pub(super) async fn single_node(events: u32) -> Result<Drained> {
     on_fresh(events, |pool| ours::single_node(pool, events, Some(500), Done::Keep)).await
@@ -110,22 +107,12 @@ where
     F: Future<Output = Result<Drained>>,
 {
     ensure!(events <= 1_000_000, "at most a million events on MariaDB");
-    let server = server()?;
-    let name = format!("bench_{}", std::process::id());
-    let Some((address, _)) = server.rsplit_once('/') else { bail!("no database in the server's address") };
-    let mut admin = MySqlConnection::connect(&server).await?;
-    admin.execute(AssertSqlSafe(format!("drop database if exists {name}"))).await?;
-    admin.execute(AssertSqlSafe(format!("create database {name}"))).await?;
-    let pool = backstop_sql::mysql::open(&format!("{address}/{name}")).await?;
+    let database = Fresh::create().await?;
+    let pool = &database.pool;
     SqlStore::on(pool.clone(), TableName::default()).migrate().await?;
-    sqlx::query(FILL).bind(events).execute(&pool).await?;
+    sqlx::query(FILL).bind(events).execute(pool).await?;
     pool.execute("analyze table outbox_event").await?;
     let drained = drain(pool.clone()).await?;
-    pool.close().await;
-    admin.execute(AssertSqlSafe(format!("drop database {name}"))).await?;
+    database.drop().await?;
     Ok(drained)
-}
-
-fn server() -> Result<String> {
-    std::env::var("BACKSTOP_TEST_MYSQL_URL").context("run this as `cargo xtask bench`, which starts MariaDB")
 }

@@ -5,9 +5,10 @@ use backstop_sql::store::Done;
 use clap::Args;
 use tokio::process::Command;
 
-use super::postgres::{self, Fresh};
-use super::{Drained, ours};
+use super::ours;
+use crate::contender::Drained;
 use crate::machine::field_of;
+use crate::postgres::{self, Fresh};
 use crate::report::{Report, Unit, thousands};
 
 const GROUP: &str = "most resident memory while draining, single_node";

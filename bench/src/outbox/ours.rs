@@ -1,17 +1,14 @@
 //! Backstop draining the same backlog with a handler that does nothing.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use backstop_core::Event;
 use backstop_sql::store::Done;
 use backstop_sql::{Outbox, Supported};
 use sqlx::Pool;
-use tokio::sync::Notify;
 
-use super::Drained;
+use crate::contender::Drained;
+use crate::counter::Counter;
 
 /// With the default batch size where none is given.
 pub(super) async fn single_node<DB: Supported>(
@@ -78,35 +75,4 @@ pub(super) async fn closed<DB: Supported>(
     let pending = census.waiting.events + census.retrying.events + census.dead.events;
     ensure!(pending == 0, "{pending} of {events} are not done");
     Ok(Drained { events, took })
-}
-
-/// Counts down to the last event.
-#[derive(Debug, Clone)]
-pub(super) struct Counter {
-    left: Arc<AtomicU32>,
-    all: Arc<Notify>,
-}
-
-impl Counter {
-    pub(super) fn new(events: u32) -> Self {
-        Self { left: Arc::new(AtomicU32::new(events)), all: Arc::new(Notify::new()) }
-    }
-
-    pub(super) fn count(&self) {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.all.notify_one();
-        }
-    }
-
-    pub(super) async fn all(&self) {
-        self.all.notified().await;
-    }
-
-    pub(super) fn handler(&self) -> impl Fn(Event) -> std::future::Ready<()> + Send + Sync + 'static {
-        let this = self.clone();
-        move |_| {
-            this.count();
-            std::future::ready(())
-        }
-    }
 }

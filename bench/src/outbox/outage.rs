@@ -12,9 +12,10 @@ use tokio::net::TcpSocket;
 use tokio::time::{sleep, timeout};
 
 use super::http::{IN_FLIGHT, Server, webhook};
-use super::ours::{self, Counter};
-use super::postgres::Fresh;
-use super::{Drained, Options};
+use super::{Options, Part, ours};
+use crate::contender::Drained;
+use crate::counter::Counter;
+use crate::postgres::Fresh;
 use crate::report::{Report, Unit, thousands};
 
 const GROUP: &str = "a target that is away, on PostgreSQL";
@@ -68,7 +69,7 @@ pub(super) const MULTI: Names = Names {
     backlog: "multi_node: burn-down after an outage",
 };
 
-pub(super) async fn measure(options: &Options, round: usize, report: &mut Report) -> Result<()> {
+pub(super) async fn measure(options: &Options<Part>, round: usize, report: &mut Report) -> Result<()> {
     let away = Duration::from_secs(60) * options.minutes;
     for names in [SINGLE, MULTI].into_iter().filter(|names| names.backlog.contains(&options.only)) {
         let before = without_outage(names.mode, options.events).await?;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use sqlx::{PgConnection, PgPool, Row};
 
-use super::Drained;
+use crate::contender::Drained;
 
 /// How many events are read at once.
 pub(super) const BATCH: i64 = 500;

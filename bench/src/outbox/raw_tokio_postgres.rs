@@ -5,8 +5,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use tokio_postgres::NoTls;
 
-use super::Drained;
 use super::raw::{BATCH, Loop};
+use crate::contender::Drained;
 
 pub(super) async fn run(url: String, events: u32, by: Loop) -> Result<Drained> {
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await?;

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use sqlx::Executor;
 
-use super::postgres::Fresh;
+use crate::postgres::Fresh;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Schema {

@@ -4,8 +4,9 @@ use anyhow::Result;
 use backstop_sql::store::Done;
 use sqlx::{Connection, Executor, PgConnection, PgPool};
 
-use super::postgres::Fresh;
-use super::{Drained, ours};
+use super::ours;
+use crate::contender::Drained;
+use crate::postgres::Fresh;
 
 pub(super) async fn single_node(events: u32) -> Result<Drained> {
     with_snapshot(events, |pool| ours::single_node(pool, events, Some(500), Done::Keep)).await

@@ -1,14 +1,16 @@
-//! Draining a backlog on SQLite, opened as Backstop opens it, against the same loop by hand.
+//! Draining a backlog on SQLite, against the same loop by hand.
 
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use backstop_sql::TableName;
 use backstop_sql::store::{Done, SqlStore, Store};
 use sqlx::{AssertSqlSafe, Executor, Row, SqlitePool};
 
+use super::ours;
 use super::raw::BATCH;
-use super::{Drained, ours};
+use crate::contender::Drained;
+use crate::sqlite::Fresh;
 
 const FILL: &str = "with recursive numbers (n) as (select 1 union all select n + 1 from numbers where n < ?)
      insert into outbox_event (event_id, event_type, aggregate_type, aggregate_id, payload, status, attempts,
@@ -24,11 +26,6 @@ const SELECT: &str =
      from outbox_event indexed by idx_due
      where status in (0, 2) and available_at <= strftime('%Y-%m-%d %H:%M:%f', 'now') || '000'
      order by available_at, created_at, event_id limit ?";
-
-pub(super) async fn version() -> Result<String> {
-    let pool = SqlitePool::connect("sqlite::memory:").await?;
-    Ok(sqlx::query_scalar("select sqlite_version()").fetch_one(&pool).await?)
-}
 
 pub(super) async fn single_node(events: u32) -> Result<Drained> {
     on_fresh(events, |pool| ours::single_node(pool, events, Some(500), Done::Keep)).await
@@ -63,19 +60,17 @@ async fn drain(pool: &SqlitePool, events: u32) -> Result<Drained> {
     Ok(Drained { events, took: start.elapsed() })
 }
 
-/// The file lies beside the program: a directory for temporary files may be kept in memory.
 async fn on_fresh<F>(events: u32, drain: impl FnOnce(SqlitePool) -> F) -> Result<Drained>
 where
     F: Future<Output = Result<Drained>>,
 {
-    let program = std::env::current_exe()?;
-    let directory = tempfile::tempdir_in(program.parent().context("the program lies in no directory")?)?;
-    let pool = backstop_sql::sqlite::open(directory.path().join("bench.db")).await?;
+    let database = Fresh::create().await?;
+    let pool = &database.pool;
     SqlStore::on(pool.clone(), TableName::default()).migrate().await?;
-    sqlx::query(FILL).bind(events).bind("x".repeat(170)).execute(&pool).await?;
+    sqlx::query(FILL).bind(events).bind("x".repeat(170)).execute(pool).await?;
     pool.execute("analyze").await?;
     pool.execute("pragma wal_checkpoint(truncate)").await?;
     let drained = drain(pool.clone()).await?;
-    pool.close().await;
+    database.drop().await;
     Ok(drained)
 }

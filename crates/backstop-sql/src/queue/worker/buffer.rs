@@ -17,8 +17,8 @@ pub(super) struct Buffer {
     inner: Mutex<Inner>,
     /// As many permits as there are events.
     ready: Semaphore,
-    /// Told when an event was taken out.
-    taken_out: Notify,
+    /// Told when few enough wait that more can be taken.
+    shrunk: Notify,
 }
 
 #[derive(Debug)]
@@ -29,29 +29,35 @@ struct Inner {
     typical: usize,
     /// How many were handled since anybody asked.
     handled: usize,
+    /// Whoever fills the buffer is told when no more than this many wait.
+    few: usize,
+}
+
+impl Inner {
+    fn room(&self, target: usize) -> usize {
+        let by_bytes = BYTES.saturating_sub(self.bytes) / self.typical.max(1);
+        let room = target.saturating_sub(self.events.len()).min(by_bytes);
+        if self.events.is_empty() { room.max(1) } else { room }
+    }
+
+    /// Whether it is time for more. If not, remembers when to tell: not at each event, since each time costs a switch of tasks.
+    fn is_low(&mut self, target: usize) -> bool {
+        let few = target / 2;
+        let is_low = self.events.len() <= few && self.room(target) > 0;
+        self.few = few.min(self.events.len().saturating_sub(1));
+        is_low
+    }
 }
 
 impl Buffer {
     pub(super) fn new() -> Self {
-        let inner = Inner { events: VecDeque::new(), bytes: 0, typical: FIRST_GUESS, handled: 0 };
-        Self { inner: Mutex::new(inner), ready: Semaphore::new(0), taken_out: Notify::new() }
+        let inner = Inner { events: VecDeque::new(), bytes: 0, typical: FIRST_GUESS, handled: 0, few: 0 };
+        Self { inner: Mutex::new(inner), ready: Semaphore::new(0), shrunk: Notify::new() }
     }
 
     /// How many more events there is room for, if `target` may wait.
     pub(super) fn room(&self, target: usize) -> usize {
-        let inner = self.lock();
-        let by_bytes = BYTES.saturating_sub(inner.bytes) / inner.typical.max(1);
-        let room = target.saturating_sub(inner.events.len()).min(by_bytes);
-        if inner.events.is_empty() { room.max(1) } else { room }
-    }
-
-    /// Whether nothing is to be taken before an event is taken out: more than half of `target` wait, or there is no room.
-    pub(super) fn has_enough(&self, target: usize) -> bool {
-        self.len() > target / 2 || self.room(target) == 0
-    }
-
-    fn len(&self) -> usize {
-        self.lock().events.len()
+        self.lock().room(target)
     }
 
     pub(super) fn push(&self, events: Vec<Taken>) {
@@ -83,14 +89,19 @@ impl Buffer {
         let mut inner = self.lock();
         let taken = inner.events.pop_front()?;
         inner.bytes = inner.bytes.saturating_sub(taken.bytes());
+        let few = inner.events.len() <= inner.few;
         drop(inner);
-        self.taken_out.notify_one();
+        if few {
+            self.shrunk.notify_one();
+        }
         Some(taken)
     }
 
-    /// Waits until an event is taken out.
-    pub(super) async fn shrinks(&self) {
-        self.taken_out.notified().await;
+    /// Waits until there is room, and no more than half of `target` wait: for large events there may be none before.
+    pub(super) async fn shrinks(&self, target: usize) {
+        while !self.lock().is_low(target) {
+            self.shrunk.notified().await;
+        }
     }
 
     /// An event that was taken out has been handled.
@@ -118,26 +129,57 @@ impl Buffer {
 
 #[cfg(test)]
 mod tests {
-    use backstop_core::Timestamp;
+    use std::time::Duration;
+
+    use backstop_core::Event;
+    use tokio::time::timeout;
 
     use super::*;
-    use crate::queue::claim::{Claim, Row, read_event};
+    use crate::queue::claim::Claim;
 
-    fn taken(id: i64, bytes: usize) -> Taken {
-        let json = format!("\"{}\"", "x".repeat(bytes));
-        let claim = Claim { id, attempt: 1, seq: 1 };
-        let created_at = Timestamp::UNIX_EPOCH;
-        Taken::of(Row { claim, created_at, has_type: false, event: read_event(id, Some(json), created_at) })
+    fn taken(id: i64, payload: usize) -> Taken {
+        let event = Event::of("Large").json(&"x".repeat(payload)).expect("a text is JSON");
+        Taken {
+            claim: Claim { id, attempt: 1, seq: 1 },
+            created_at: backstop_core::Timestamp::default(),
+            event: Ok(event),
+            has_type: true,
+            is_probe: false,
+            lane: None,
+        }
+    }
+
+    /// Whether more can be taken by now.
+    async fn is_low(buffer: &Buffer, target: usize) -> bool {
+        timeout(Duration::from_millis(20), buffer.shrinks(target)).await.is_ok()
     }
 
     #[tokio::test]
-    async fn a_few_events_that_fill_the_room_are_enough_until_one_is_taken_out() {
+    async fn more_is_taken_when_half_of_the_target_is_left() {
         let buffer = Buffer::new();
-        assert!(!buffer.has_enough(32), "it is empty");
-        buffer.push(vec![taken(1, 16), taken(2, BYTES)]);
-        assert!(buffer.has_enough(32), "nothing could be taken, and asking again at once helps nobody");
-        buffer.next().await.unwrap();
-        buffer.next().await.unwrap();
-        assert!(!buffer.has_enough(32), "an empty buffer takes an event of any size");
+        assert!(is_low(&buffer, 4).await);
+        buffer.push((1..=4).map(|id| taken(id, 10)).collect());
+        assert!(!is_low(&buffer, 4).await);
+        let waiting = async { timeout(Duration::from_secs(5), buffer.shrinks(4)).await };
+        let taking = async {
+            for _ in 0..2 {
+                buffer.next().await.expect("four wait");
+            }
+        };
+        assert!(tokio::join!(waiting, taking).0.is_ok(), "nobody said that two are left");
+    }
+
+    #[tokio::test]
+    async fn a_few_large_events_are_waited_for_although_there_is_room_for_more_small_ones() {
+        let buffer = Buffer::new();
+        buffer.push((1..=5).map(|id| taken(id, BYTES / 4)).collect());
+        assert!(!is_low(&buffer, 1_000).await);
+        let waiting = async { timeout(Duration::from_secs(5), buffer.shrinks(1_000)).await };
+        let taking = async {
+            for _ in 0..3 {
+                buffer.next().await.expect("five wait");
+            }
+        };
+        assert!(tokio::join!(waiting, taking).0.is_ok(), "nobody said that there is room again");
     }
 }

@@ -61,10 +61,8 @@ impl Taker {
         let mut filled_at = SystemClock.ticks();
         let mut times = Times { due: filled_at, types: Types::default() };
         while !shutdown.has_begun() {
-            let target = pace.target();
-            if self.buffer.has_enough(target) {
-                let _ = shutdown.interrupts(self.buffer.shrinks()).await;
-                continue;
+            if shutdown.interrupts(self.buffer.shrinks(pace.target())).await.is_none() {
+                break;
             }
             let now = SystemClock.ticks();
             let handled = self.buffer.handled();

@@ -12,9 +12,9 @@ use riverqueue::{Client, Job, JobArgs, QueueConfig, WorkContext, WorkOutcome, Wo
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 
-use super::Drained;
-use super::ours::Counter;
-use super::postgres::Fresh;
+use crate::contender::Drained;
+use crate::counter::Counter;
+use crate::postgres::Fresh;
 
 /// How many jobs graphile_worker runs at once.
 const GRAPHILE_CONCURRENCY: usize = 500;
@@ -42,7 +42,7 @@ impl TaskHandler for OrderPlaced {
 }
 
 /// With so many local queues that hold so many jobs each.
-pub(super) async fn graphile_worker(events: u32, queues: usize, jobs: usize) -> Result<Drained> {
+pub(crate) async fn graphile_worker(events: u32, queues: usize, jobs: usize) -> Result<Drained> {
     let database = Fresh::create().await?;
     WorkerUtils::new(database.pool.clone(), "graphile_worker").migrate().await?;
     fill_graphile(&database, events).await?;
@@ -90,7 +90,7 @@ async fn fill_graphile(database: &Fresh, events: u32) -> Result<()> {
 }
 
 /// With so many jobs at once, which is also how many it fetches: as many as it has room for.
-pub(super) async fn riverqueue(events: u32, max_workers: usize) -> Result<Drained> {
+pub(crate) async fn riverqueue(events: u32, max_workers: usize) -> Result<Drained> {
     let database = Fresh::create().await?;
     PostgresMigrator::new(database.pool.clone()).migrate_up().await?;
     fill_river(&database, events).await?;
