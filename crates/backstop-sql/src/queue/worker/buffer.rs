@@ -131,22 +131,16 @@ impl Buffer {
 mod tests {
     use std::time::Duration;
 
-    use backstop_core::Event;
+    use backstop_core::Timestamp;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::queue::claim::Claim;
+    use crate::queue::claim::{Claim, Row, read_event};
 
     fn taken(id: i64, payload: usize) -> Taken {
-        let event = Event::of("Large").json(&"x".repeat(payload)).expect("a text is JSON");
-        Taken {
-            claim: Claim { id, attempt: 1, seq: 1 },
-            created_at: backstop_core::Timestamp::default(),
-            event: Ok(event),
-            has_type: true,
-            is_probe: false,
-            lane: None,
-        }
+        let (claim, created_at) = (Claim { id, attempt: 1, seq: 1 }, Timestamp::UNIX_EPOCH);
+        let event = read_event(id, Some(format!("\"{}\"", "x".repeat(payload))), created_at);
+        Taken::of(Row { claim, created_at, has_type: false, event })
     }
 
     /// Whether more can be taken by now.
